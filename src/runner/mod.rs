@@ -1,0 +1,116 @@
+//! Runs step plans. The engine sees only [`ModelRunner`]; behind it stand the GPU, the f64 reference and a mock.
+
+pub mod mock;
+
+use crate::base::{Epoch, SeqId, SlotId, TokenId};
+use crate::sched::plan::StepPlan;
+use std::time::Duration;
+
+/// What a runner can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// KV blocks.
+    pub block_count: u32,
+    /// Sequences that run at once.
+    pub slot_count: u32,
+    /// Token rows in one step.
+    pub max_batched_tokens: u32,
+    /// Longest sequence, prompt and output together.
+    pub max_model_len: u32,
+    /// Decode steps in one submission.
+    pub max_steps: u16,
+    /// Vocabulary entries; valid token ids are below it.
+    pub vocab_size: u32,
+}
+
+/// Executes plans in order.
+///
+/// Results arrive strictly in epoch order. After [`RunError::DeviceLost`] the runner accepts no call but being dropped.
+pub trait ModelRunner: Send {
+    /// Fixed limits.
+    fn capacity(&self) -> Capacity;
+
+    /// Hands a plan to the device and returns at once.
+    ///
+    /// # Errors
+    /// The device is gone, or the plan breaks a limit (a bug of the scheduler).
+    fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError>;
+
+    /// Fills `result` with the oldest submission that has finished and not been reported yet; `false` if there is
+    /// none, or none finished within `wait`. `result` is overwritten and its memory reused.
+    ///
+    /// # Errors
+    /// The device is gone.
+    fn poll(&mut self, wait: Wait, result: &mut StepResult) -> Result<bool, RunError>;
+}
+
+/// How long [`ModelRunner::poll`] may block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// Until the oldest submission retires, at most so long.
+    AtMost(Duration),
+}
+
+/// What one submission produced.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepResult {
+    /// Which submission.
+    pub epoch: Epoch,
+    /// Sampled tokens, ordered by step and then by row. A row that the device had already stopped is absent.
+    pub tokens: Vec<SampledToken>,
+    /// Scores of `score` chunks, ordered by sequence and position.
+    pub scores: Vec<TokenScore>,
+    /// Time the device took.
+    pub micros: u32,
+}
+
+impl StepResult {
+    /// Empties the result and keeps its memory.
+    pub fn clear(&mut self) {
+        *self = Self {
+            tokens: std::mem::take(&mut self.tokens),
+            scores: std::mem::take(&mut self.scores),
+            ..Self::default()
+        };
+        self.tokens.clear();
+        self.scores.clear();
+    }
+}
+
+/// One sampled token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledToken {
+    /// Owner of the slot when the plan was made.
+    pub seq: SeqId,
+    /// Its slot.
+    pub slot: SlotId,
+    /// The token, or `None` if the row's logits were not finite.
+    pub token: Option<TokenId>,
+}
+
+/// Log-probability of a known token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenScore {
+    /// Owner.
+    pub seq: SeqId,
+    /// Position of the scored token.
+    pub position: u32,
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
+}
+
+/// Why a runner failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// The device is gone; rebuild the runner and run the live requests again.
+    #[error("the GPU device was lost: {0}")]
+    DeviceLost(String),
+    /// The device ran out of memory.
+    #[error("the GPU ran out of memory: {0}")]
+    OutOfMemory(String),
+    /// Broken invariant.
+    #[error("{0}")]
+    Bug(String),
+}

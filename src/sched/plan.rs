@@ -1,0 +1,157 @@
+//! The step plan: the value at which scheduler, layout, runner and tests meet.
+//!
+//! A plan says which tokens one submission computes and where their KV goes. It holds no GPU type, can be printed,
+//! compared and replayed, and its vectors are reused from step to step.
+
+use crate::base::{BlockId, Epoch, SeqId, SlotId, TokenId};
+use crate::sampling::SamplingRow;
+
+/// What one submission does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepPlan {
+    /// Number of this submission.
+    pub epoch: Epoch,
+    /// Decode steps the device runs by itself; above 1 only if `prefill` is empty.
+    pub steps: u16,
+    /// Pieces of prompts, at most one per sequence.
+    pub prefill: Vec<PrefillChunk>,
+    /// The chunks' token ids, one after another.
+    pub prefill_tokens: Vec<TokenId>,
+    /// Rows that read their token and position from the slot.
+    pub decode: Vec<DecodeRow>,
+    /// Slots that get a new owner before anything runs.
+    pub new_slots: Vec<SlotInit>,
+    /// Block table entries that change before anything runs, after `new_slots`.
+    pub table_updates: Vec<TableUpdate>,
+    /// Whole-block copies that run before anything else (copy-on-write).
+    pub copies: Vec<BlockCopy>,
+    /// Slots whose owner left; nothing in this plan or a later one names that owner in them again.
+    pub closed_slots: Vec<SlotId>,
+}
+
+/// A run of known tokens of one sequence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrefillChunk {
+    /// Owner.
+    pub seq: SeqId,
+    /// Its slot.
+    pub slot: SlotId,
+    /// Position of the first token.
+    pub start: u32,
+    /// Number of tokens.
+    pub len: u32,
+    /// Whether this chunk reaches the last known token, so that the next token is sampled from it and the slot
+    /// goes on in decode.
+    pub last: bool,
+    /// Whether the log-probability of each following token is wanted (perplexity, prompt log-probabilities).
+    pub score: bool,
+    /// The known token after the chunk, which the last row is scored against; unused without `score`, and
+    /// `None` where the sequence ends with the chunk.
+    pub next_token: Option<TokenId>,
+}
+
+/// One sequence that decodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DecodeRow {
+    /// Owner.
+    pub seq: SeqId,
+    /// Its slot.
+    pub slot: SlotId,
+    /// Position of the row's (first) input token: all KV before it is valid.
+    pub position: u32,
+}
+
+/// A new owner of a slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlotInit {
+    /// The slot.
+    pub slot: SlotId,
+    /// Its new owner.
+    pub seq: SeqId,
+    /// Sampling parameters.
+    pub sampling: SamplingRow,
+    /// First position that must not be written: prompt length + max_tokens, at most the context length. The device
+    /// stops the row when the next input position would reach it.
+    pub position_limit: u32,
+}
+
+/// Entry `index` of a slot's block table becomes `block`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TableUpdate {
+    /// The slot.
+    pub slot: SlotId,
+    /// Logical block number in the sequence.
+    pub index: u32,
+    /// Physical block.
+    pub block: BlockId,
+}
+
+/// Copies all layers of a block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockCopy {
+    /// Read from here,
+    pub source: BlockId,
+    /// write to here.
+    pub target: BlockId,
+}
+
+impl StepPlan {
+    /// Empties the plan and keeps its memory.
+    pub fn clear(&mut self) {
+        self.steps = 1;
+        self.prefill.clear();
+        self.prefill_tokens.clear();
+        self.decode.clear();
+        self.new_slots.clear();
+        self.table_updates.clear();
+        self.copies.clear();
+        self.closed_slots.clear();
+    }
+
+    /// Whether the device has nothing to compute.
+    pub fn is_empty(&self) -> bool {
+        self.prefill.is_empty() && self.decode.is_empty()
+    }
+
+    /// Rows of the first step.
+    pub fn token_count(&self) -> usize {
+        self.prefill_tokens.len() + self.decode.len()
+    }
+
+    /// Each chunk with its tokens.
+    pub fn chunks(&self) -> impl Iterator<Item = (&PrefillChunk, &[TokenId])> {
+        let mut rest = self.prefill_tokens.as_slice();
+        self.prefill.iter().map(move |chunk| {
+            let (tokens, after) = rest.split_at(chunk.len as usize);
+            rest = after;
+            (chunk, tokens)
+        })
+    }
+}
+
+impl std::fmt::Display for StepPlan {
+    /// One line a plan, for golden tests and traces.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{} x{}", self.epoch, self.steps)?;
+        for SlotInit { slot, seq, .. } in &self.new_slots {
+            write!(f, " open {slot}={seq}")?;
+        }
+        for TableUpdate { slot, index, block } in &self.table_updates {
+            write!(f, " table {slot}[{index}]={block}")?;
+        }
+        for BlockCopy { source, target } in &self.copies {
+            write!(f, " copy {source}->{target}")?;
+        }
+        for chunk in &self.prefill {
+            let end = chunk.start + chunk.len;
+            write!(f, " prefill {}@{}..{end}{}", chunk.seq, chunk.start, if chunk.last { "!" } else { "" })?;
+        }
+        for DecodeRow { seq, position, .. } in &self.decode {
+            write!(f, " decode {seq}@{position}")?;
+        }
+        for slot in &self.closed_slots {
+            write!(f, " close {slot}")?;
+        }
+        Ok(())
+    }
+}
