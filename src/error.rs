@@ -14,6 +14,8 @@ pub enum ErrorKind {
     DeviceLost,
     /// The request was cancelled, or the engine shut down.
     Cancelled,
+    /// Too many requests wait already; try again later.
+    Busy,
     /// A defect of octavo.
     Bug,
 }

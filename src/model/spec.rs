@@ -100,6 +100,11 @@ pub enum RopeScaling {
         /// Context before stretching.
         original_context: usize,
     },
+    /// Each frequency divided by a factor of its own, as GGUF files give them.
+    Factors {
+        /// `rotary_dim / 2` divisors.
+        factors: Vec<f32>,
+    },
 }
 
 impl AttnSpec {

@@ -93,3 +93,37 @@ pub fn format(dtype: DType) -> &'static dyn QuantFormat {
         DType::Q5_1 => &q5_1::Q5_1,
     }
 }
+
+impl PackedBlock {
+    /// Takes the code bytes over unchanged, four to a word, little end first.
+    fn set_codes(&mut self, bytes: &[u8]) {
+        for (word, bytes) in self.codes.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = u32_at(bytes, 0);
+        }
+    }
+}
+
+fn u16_at(block: &[u8], offset: usize) -> u16 {
+    u16::from_le_bytes([block[offset], block[offset + 1]])
+}
+
+fn u32_at(block: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes([block[offset], block[offset + 1], block[offset + 2], block[offset + 3]])
+}
+
+fn f16_at(block: &[u8], offset: usize) -> f32 {
+    half::f16::from_bits(u16_at(block, offset)).to_f32()
+}
+
+/// Low four bits of `element` in the nibble order of GGUF's 32-element blocks.
+fn nibble(codes: &[u8], element: usize) -> u8 {
+    match element < BLOCK_COLUMNS / 2 {
+        true => codes[element] & 0x0f,
+        false => codes[element - BLOCK_COLUMNS / 2] >> 4,
+    }
+}
+
+/// The fifth bit of `element`, in its place above a nibble.
+fn fifth_bit(high: u32, element: usize) -> u8 {
+    ((high >> element & 1) as u8) << 4
+}

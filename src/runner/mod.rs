@@ -1,6 +1,7 @@
 //! Runs step plans. The engine sees only [`ModelRunner`]; behind it stand the GPU, the f64 reference and a mock.
 
 pub mod mock;
+pub mod wgpu;
 
 use crate::base::{Epoch, SeqId, SlotId, TokenId};
 use crate::sched::plan::StepPlan;

@@ -41,7 +41,7 @@ pub struct PrefillChunk {
     /// Number of tokens.
     pub len: u32,
     /// Whether this chunk reaches the last known token, so that the next token is sampled from it and the slot
-    /// goes on in decode.
+    /// goes on in decode. False for a scored prompt that may not generate.
     pub last: bool,
     /// Whether the log-probability of each following token is wanted (perplexity, prompt log-probabilities).
     pub score: bool,
@@ -70,8 +70,8 @@ pub struct SlotInit {
     pub seq: SeqId,
     /// Sampling parameters.
     pub sampling: SamplingRow,
-    /// First position that must not be written: prompt length + max_tokens, at most the context length. The device
-    /// stops the row when the next input position would reach it.
+    /// Index of the first token that must not be generated: prompt length + max_tokens, at most the context length.
+    /// The device stops the row once it has sampled the token at `position_limit - 1`, which never gets KV itself.
     pub position_limit: u32,
 }
 

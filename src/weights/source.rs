@@ -26,4 +26,11 @@ pub trait WeightSource: Send + Sync {
     fn find(&self, name: &str) -> Option<usize> {
         self.tensors().binary_search_by(|tensor| tensor.name.as_str().cmp(name)).ok()
     }
+
+    /// The file's name for the type of tensor `name`, if it is there but of a type that [`DType`] lacks. Such tensors
+    /// are not among [`tensors`](Self::tensors): a model that does not use them can still be opened.
+    fn unread_type(&self, name: &str) -> Option<&str> {
+        let _ = name; // Files whose reader refuses unknown types have none.
+        None
+    }
 }

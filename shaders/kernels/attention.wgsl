@@ -1,0 +1,197 @@
+//! kernel attention
+//! slot kv reduce
+//! use lib/step_inputs lib/chunk
+// Causal attention over paged KV for a tile of queries of one sequence: QUERIES rows times HEADS_PER_TILE of the query heads
+// that share a key and value head. KV positions are taken in chunks of KV_CHUNK, counted from position 0.
+//
+// With DECODE a tile is one decode row, else it comes from the host's tile list. With SPLIT the workgroup computes one chunk
+// and stores its partial result (attn_combine merges them); else it walks all chunks. The bits are the same.
+
+@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> tables: array<u32>;
+@group(0) @binding(3) var<storage, read> qkv: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> keys: array<KvOctet>;
+@group(0) @binding(5) var<storage, read> values: array<KvOctet>;
+@group(0) @binding(6) var<storage, read_write> out: array<vec4<f32>>;
+
+const OCTETS: u32 = HEAD_DIM / 8u;
+const QUADS: u32 = HEAD_DIM / 4u;
+const GROUP: u32 = HEADS / KV_HEADS;
+const HEAD_TILES: u32 = GROUP / HEADS_PER_TILE;
+const TILE: u32 = QUERIES * HEADS_PER_TILE;
+const QKV_STRIDE: u32 = (HEADS + 2u * KV_HEADS) * QUADS;
+
+var<workgroup> scores: array<f32, TILE * KV_CHUNK>;
+var<workgroup> sums: array<vec4<f32>, TILE * QUADS>;
+var<workgroup> running: array<vec2<f32>, TILE>;  // maximum and normaliser so far
+var<workgroup> factors: array<vec2<f32>, TILE>;
+
+struct Tile {
+    first_row: u32,
+    query_count: u32,
+    slot: u32,
+    first_position: u32,
+    kv_head: u32,
+    first_head: u32,
+}
+
+fn query_head(tile: Tile, member: u32) -> u32 {
+    return tile.first_head + member % HEADS_PER_TILE;
+}
+
+fn kv_octet(tile: Tile, position: u32) -> u32 {
+    let block = tables[tile.slot * inputs.header.table_stride + (position >> 4u)];
+    return ((block * KV_HEADS + tile.kv_head) * 16u + (position & 15u)) * OCTETS;
+}
+
+// scores[member][j] = scale * query . key, one position a lane.
+fn score_chunk(tile: Tile, start: u32, length: u32, lane: u32) {
+    for (var j = lane; j < length; j += WG_X) {
+        let at = kv_octet(tile, start + j);
+        var products: array<vec4<f32>, TILE>;
+        for (var o = 0u; o < OCTETS; o++) {
+            let key = unpack_octet(keys[at + o]);
+            for (var member = 0u; member < TILE; member++) {
+                let row = tile.first_row + member / HEADS_PER_TILE;
+                let q = row * QKV_STRIDE + query_head(tile, member) * QUADS + 2u * o;
+                products[member] = fma(qkv[q + 1u], key.high, fma(qkv[q], key.low, products[member]));
+            }
+        }
+        for (var member = 0u; member < TILE; member++) {
+            let query = member / HEADS_PER_TILE;
+            let visible = start + j <= tile.first_position + query;
+            let product = products[member];
+            let score = SCALE * ((product.x + product.y) + (product.z + product.w));
+            scores[member * KV_CHUNK + j] = select(MASKED, score, visible);
+        }
+    }
+}
+
+// Turns scores into exp(score - maximum of the chunk) and prepares the merge of the chunk into what came before.
+fn softmax_chunk(length: u32, lane: u32) {
+    for (var member = 0u; member < TILE; member++) {
+        let row = member * KV_CHUNK;
+        var maximum = MASKED;
+        for (var j = lane; j < length; j += WG_X) {
+            maximum = max(maximum, scores[row + j]);
+        }
+        maximum = reduce_max(maximum, lane);
+        var sum = 0.0;
+        for (var j = lane; j < length; j += WG_X) {
+            let score = scores[row + j];
+            // By select, not by exp of a huge negative number: in a chunk that is masked throughout, score - maximum is 0.
+            let weight = select(0.0, exp(score - maximum), score > 0.5 * MASKED);
+            scores[row + j] = weight;
+            sum += weight;
+        }
+        sum = reduce_add(sum, lane);
+        if lane == 0u {
+            let before = running[member];
+            let merging = merge_factors(before.x, maximum);
+            factors[member] = merging;
+            running[member] = vec2(max(before.x, maximum), merge_sum(before.y, sum, merging));
+        }
+    }
+    workgroupBarrier();
+}
+
+// sums[member] = merge(sums[member], weights . values), eight elements of ROW_BATCH members a lane.
+fn weigh_chunk(tile: Tile, start: u32, length: u32, lane: u32) {
+    for (var i = lane; i < TILE / ROW_BATCH * OCTETS; i += WG_X) {
+        let first = i / OCTETS * ROW_BATCH;
+        let octet = i % OCTETS;
+        var low: array<vec4<f32>, ROW_BATCH>;
+        var high: array<vec4<f32>, ROW_BATCH>;
+        for (var block = 0u; block < length; block += 16u) {
+            let at = kv_octet(tile, start + block) + octet;
+            let count = min(16u, length - block);
+            for (var j = 0u; j < count; j++) {
+                let value = unpack_octet(values[at + j * OCTETS]);
+                for (var b = 0u; b < ROW_BATCH; b++) {
+                    let weight = vec4(scores[(first + b) * KV_CHUNK + block + j]);
+                    low[b] = fma(weight, value.low, low[b]);
+                    high[b] = fma(weight, value.high, high[b]);
+                }
+            }
+        }
+        for (var b = 0u; b < ROW_BATCH; b++) {
+            let to = (first + b) * QUADS + 2u * octet;
+            sums[to] = merge(sums[to], low[b], factors[first + b]);
+            sums[to + 1u] = merge(sums[to + 1u], high[b], factors[first + b]);
+        }
+    }
+    workgroupBarrier();
+}
+
+@compute @workgroup_size(WG_X, WG_Y, WG_Z)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,
+) {
+    let lane = local.x;
+    var tile: Tile;
+    if DECODE {
+        if workgroup.x >= inputs.header.decode_count {
+            return;
+        }
+        tile.first_row = workgroup.x;
+        tile.query_count = 1u;
+    } else {
+        if workgroup.x >= inputs.header.tile_count {
+            return;
+        }
+        let entry = inputs.entries[inputs.header.tiles_at + workgroup.x];
+        tile.first_row = entry.x;
+        tile.query_count = entry.y;
+    }
+    let row = rows[tile.first_row];
+    if row.z == NONE {
+        return;
+    }
+    tile.slot = row.y;
+    tile.first_position = row.z;
+    tile.kv_head = workgroup.y / HEAD_TILES;
+    tile.first_head = tile.kv_head * GROUP + workgroup.y % HEAD_TILES * HEADS_PER_TILE;
+    let context = tile.first_position + tile.query_count;
+    var chunk = 0u;
+    var chunks = (context + KV_CHUNK - 1u) / KV_CHUNK;
+    if SPLIT {
+        if workgroup.z >= chunks {
+            return;
+        }
+        chunk = workgroup.z;
+        chunks = chunk + 1u;
+    }
+
+    for (var i = lane; i < TILE * QUADS; i += WG_X) {
+        sums[i] = vec4(0.0);
+    }
+    if lane == 0u {
+        for (var member = 0u; member < TILE; member++) {
+            running[member] = vec2(MASKED, 0.0);
+        }
+    }
+    workgroupBarrier();
+    for (; chunk < chunks; chunk++) {
+        let start = chunk * KV_CHUNK;
+        let length = min(KV_CHUNK, context - start);
+        score_chunk(tile, start, length, lane);
+        softmax_chunk(length, lane);
+        weigh_chunk(tile, start, length, lane);
+    }
+
+    for (var i = lane; i < tile.query_count * HEADS_PER_TILE * QUADS; i += WG_X) {
+        let member = i / QUADS;
+        let head = (tile.first_row + member / HEADS_PER_TILE) * HEADS + query_head(tile, member);
+        if SPLIT {
+            let to = (head * workgroups.z + workgroup.z) * (QUADS + 1u);
+            out[to + i % QUADS] = sums[i];
+            if i % QUADS == 0u {
+                out[to + QUADS] = vec4(running[member], 0.0, 0.0);
+            }
+        } else {
+            out[head * QUADS + i % QUADS] = sums[i] / running[member].y;
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! kernel attn_combine
+//! use lib/step_inputs lib/chunk
+// Merges the partial results of a decode row's chunks, in chunk order: one workgroup a row and head.
+
+struct CombineParams {
+    chunk_stride: u32,    // chunks that the partial buffer has room for, per row and head
+    reserved0: u32,
+    reserved1: u32,
+    reserved2: u32,
+}
+
+@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> partials: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(4) var<uniform> params: CombineParams;
+
+const QUADS: u32 = HEAD_DIM / 4u;
+
+@compute @workgroup_size(WG_X, WG_Y, WG_Z)
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
+    let row = rows[workgroup.x];
+    if workgroup.x >= inputs.header.decode_count || row.z == NONE {
+        return;
+    }
+    let head = workgroup.x * HEADS + workgroup.y;
+    let chunks = (row.z + KV_CHUNK) / KV_CHUNK;
+    for (var i = local.x; i < QUADS; i += WG_X) {
+        var sum = vec4(0.0);
+        var running = vec2(MASKED, 0.0);
+        for (var chunk = 0u; chunk < chunks; chunk++) {
+            let source_at = (head * params.chunk_stride + chunk) * (QUADS + 1u);
+            // A workgroup that had this chunk alone has already merged it into nothing, which changes no bit.
+            let there = partials[source_at + QUADS].xy;
+            let merging = merge_factors(running.x, there.x);
+            sum = merge(sum, partials[source_at + i], merging);
+            running = vec2(max(running.x, there.x), merge_sum(running.y, there.y, merging));
+        }
+        out[head * QUADS + i] = sum / running.y;
+    }
+}

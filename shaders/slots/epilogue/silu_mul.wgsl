@@ -1,0 +1,17 @@
+//! silu(gate) * up. The matrix holds, in each group of 32 rows, 16 gate rows and then the 16 up rows that belong to them.
+
+fn silu(x: f32) -> f32 {
+    // Beyond the clamp e^-x leaves f32, and the result is 0 (or x) to the last bit anyway.
+    return x / (1.0 + exp(clamp(-x, -80.0, 80.0)));
+}
+
+fn finish(token: u32, row: u32, sums: vec4<f32>) {
+    let column = (row / 32u) * 16u + (row & 31u);
+    let at = token * params.out_stride + params.out_offset + column;
+    if column < params.row_count {
+        out[at] = silu(sums.x) * sums.z;
+    }
+    if column + 8u < params.row_count {
+        out[at + 8u] = silu(sums.y) * sums.w;
+    }
+}

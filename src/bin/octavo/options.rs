@@ -1,0 +1,148 @@
+//! Options that several commands share, and what they become in the library.
+
+use crate::progress::LoadBars;
+use clap::Args;
+use octavo::base::TokenId;
+use octavo::config::{EngineOptions, KvDtype};
+use octavo::error::{Error, Result};
+use octavo::llm::Llm;
+use octavo::sampling::SamplingParams;
+
+/// How tokens are chosen and when to stop.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Most tokens to generate for each prompt
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub max_tokens: u32,
+    /// 0 always takes the likeliest token; 0.7 to 1 is usual for varied text
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Choose among the K likeliest tokens; 0 is off
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub top_k: u32,
+    /// Choose among the likeliest tokens that hold this share of the probability; 1 is off
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub top_p: f32,
+    /// Drop tokens less likely than this share of the likeliest; 0 is off
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub min_p: f32,
+    /// Repeat the same draws; left out, each prompt gets a seed of its own
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Go on after the model's end token
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// Text that ends the output and is not part of it; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Token ids that end the output
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub stop_token_ids: Vec<TokenId>,
+}
+
+impl SamplingArgs {
+    /// The checked parameters.
+    pub fn params(&self) -> Result<SamplingParams> {
+        let params = SamplingParams {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            seed: self.seed,
+            max_tokens: Some(self.max_tokens),
+            stop: self.stop.clone(),
+            stop_token_ids: self.stop_token_ids.clone(),
+            ignore_eos: self.ignore_eos,
+        };
+        params.validate()?;
+        Ok(params)
+    }
+}
+
+/// Which model, and how it runs. The same names as in `EngineOptions`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineArgs {
+    /// A Hugging Face folder, a .gguf file, or a hub id
+    #[arg(long, short, value_name = "MODEL", help_heading = None)]
+    pub model: String,
+    /// GPU to use: part of its name, or its number in `octavo doctor`
+    #[arg(long, value_name = "NAME|INDEX")]
+    pub adapter: Option<String>,
+    /// Sequences that run at once; more of them wait
+    #[arg(long, value_name = "N", default_value_t = EngineOptions::default().max_num_seqs)]
+    pub max_num_seqs: usize,
+    /// Token rows in one step, prompts and decoding together
+    #[arg(long, value_name = "N", default_value_t = EngineOptions::default().max_num_batched_tokens)]
+    pub max_num_batched_tokens: usize,
+    /// Longest sequence, prompt and output together [default: the model's context, or what fits]
+    #[arg(long, value_name = "N")]
+    pub max_model_len: Option<usize>,
+    /// KV blocks of 16 tokens [default: what memory is left]
+    #[arg(long, value_name = "N")]
+    pub num_kv_blocks: Option<usize>,
+    /// Device memory that may be used, in MiB [default: ask the device]
+    #[arg(long, value_name = "MIB")]
+    pub memory_limit: Option<u64>,
+    /// Share of the device's memory that may be used
+    #[arg(long, value_name = "SHARE", default_value_t = EngineOptions::default().gpu_memory_utilization)]
+    pub gpu_memory_utilization: f32,
+    /// How keys and values are stored
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = ["f16", "f32"])]
+    pub kv_dtype: String,
+    /// Compute every prompt afresh, even if an earlier one began alike
+    #[arg(long)]
+    pub no_prefix_cache: bool,
+    /// Run each prompt in one step; needs --max-num-batched-tokens >= --max-model-len
+    #[arg(long)]
+    pub no_chunked_prefill: bool,
+    /// Most tokens of one prompt in one step, so that others are not held up; 0 is off
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub long_prefill_token_threshold: usize,
+    /// Record every step afresh instead of replaying bundles (for finding faults)
+    #[arg(long)]
+    pub eager: bool,
+    /// Wait for each submission before planning the next (for finding faults)
+    #[arg(long)]
+    pub sync: bool,
+    /// Most decode steps in one submission
+    #[arg(long, value_name = "N", default_value_t = EngineOptions::default().steps_per_submit)]
+    pub steps_per_submit: u16,
+}
+
+const MIB: u64 = 1 << 20;
+
+impl EngineArgs {
+    /// The library's options.
+    pub fn options(&self) -> Result<EngineOptions> {
+        let memory_limit = match self.memory_limit {
+            None => None,
+            Some(mib) => Some(mib.checked_mul(MIB).ok_or_else(|| Error::config(format!("--memory-limit {mib} MiB is too large")))?),
+        };
+        Ok(EngineOptions {
+            adapter: self.adapter.clone(),
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: self.max_num_batched_tokens,
+            max_model_len: self.max_model_len,
+            num_kv_blocks: self.num_kv_blocks,
+            memory_limit,
+            gpu_memory_utilization: self.gpu_memory_utilization,
+            kv_dtype: self.kv_dtype.parse::<KvDtype>()?,
+            prefix_cache: !self.no_prefix_cache,
+            chunked_prefill: !self.no_chunked_prefill,
+            long_prefill_token_threshold: self.long_prefill_token_threshold,
+            eager: self.eager,
+            sync: self.sync,
+            steps_per_submit: self.steps_per_submit,
+            ..EngineOptions::default()
+        })
+    }
+
+    /// Opens the model, with progress bars.
+    pub fn open(&self) -> Result<Llm> {
+        let options = self.options()?;
+        let mut bars = LoadBars::new();
+        Llm::open_with_progress(&self.model, options, &mut |progress| bars.show(progress))
+    }
+}

@@ -1,0 +1,399 @@
+//! What a user may set ([`EngineOptions`]) and what the engine runs on ([`EngineConfig`]): checked once, complete after.
+//!
+//! Also the two small reports that loading gives to the outside: [`LoadProgress`] and [`RunnerInfo`].
+
+use crate::base::{BLOCK_TOKENS, ceil_div};
+use crate::error::{Error, Result};
+use crate::model::spec::ModelSpec;
+
+/// Settings of an engine; each has a default that suits one desktop user. The command line has the same names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineOptions {
+    /// Part of the adapter's name (any case) or its number in `octavo doctor`; `None` takes the fastest one.
+    pub adapter: Option<String>,
+    /// Sequences that run at once; further ones wait.
+    pub max_num_seqs: usize,
+    /// Token rows in one step, prompts and decoding together.
+    pub max_num_batched_tokens: usize,
+    /// Longest sequence, prompt and output together. `None` takes the model's context, or less if memory is short.
+    pub max_model_len: Option<usize>,
+    /// KV blocks of [`BLOCK_TOKENS`] tokens. `None` fills the memory that is left beside the weights, as far as
+    /// `max_num_seqs` sequences of `max_model_len` tokens can use it.
+    pub num_kv_blocks: Option<usize>,
+    /// Bytes that the engine may allocate on the device; `None` asks the device.
+    pub memory_limit: Option<u64>,
+    /// Share of the device's memory that the engine may use. Above 0, at most 1.
+    pub gpu_memory_utilization: f32,
+    /// How keys and values are stored.
+    pub kv_dtype: KvDtype,
+    /// Keep the KV of finished requests and reuse it for prompts that begin alike.
+    pub prefix_cache: bool,
+    /// Split prompts over several steps and mix them with decoding. Without it, `max_num_batched_tokens` must be at
+    /// least `max_model_len`.
+    pub chunked_prefill: bool,
+    /// Most tokens of one prompt in one step; 0 sets no limit.
+    pub long_prefill_token_threshold: usize,
+    /// Record every step afresh instead of replaying bundles. Slower; the results are the same bits.
+    pub eager: bool,
+    /// Wait for each submission before planning the next. Slower; for finding faults.
+    pub sync: bool,
+    /// Most decode steps that the device runs by itself in one submission.
+    pub steps_per_submit: u16,
+    /// Requests that may wait for admission; further ones are refused with [`ErrorKind::Busy`](crate::ErrorKind).
+    pub max_waiting: usize,
+    /// Lowers the device's limit on the bytes of one storage binding, so that small models are split as large ones
+    /// are. For tests.
+    pub binding_limit: Option<u64>,
+    /// Compile shaders with bounds checks. Slower; for finding faults.
+    pub checked_shaders: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            adapter: None,
+            max_num_seqs: 64,
+            max_num_batched_tokens: 512,
+            max_model_len: None,
+            num_kv_blocks: None,
+            memory_limit: None,
+            gpu_memory_utilization: 0.9,
+            kv_dtype: KvDtype::F16,
+            prefix_cache: true,
+            chunked_prefill: true,
+            long_prefill_token_threshold: 0,
+            eager: false,
+            sync: false,
+            steps_per_submit: 4,
+            max_waiting: 4096,
+            binding_limit: None,
+            checked_shaders: false,
+        }
+    }
+}
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum KvDtype {
+    /// Half precision: half the memory, and what most engines use.
+    #[default]
+    F16,
+    /// Single precision.
+    F32,
+}
+
+impl KvDtype {
+    /// Bytes of one element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+
+    /// Lower-case name; also the name of the WGSL slot file `shaders/slots/kv/<name>.wgsl`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+        }
+    }
+}
+
+impl std::fmt::Display for KvDtype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for KvDtype {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "f16" => Ok(Self::F16),
+            "f32" => Ok(Self::F32),
+            _ => Err(Error::config(format!("kv_dtype is `{text}`, but must be f16 or f32"))),
+        }
+    }
+}
+
+/// Where [`EngineConfig::max_model_len`] comes from, and so what to do when memory cannot hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextChoice {
+    /// The user asked for this length: refuse to start without it.
+    Asked,
+    /// The model's own length: take what fits.
+    Model,
+}
+
+/// Complete, checked settings. Nothing downstream checks them again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineConfig {
+    /// See [`EngineOptions::adapter`].
+    pub adapter: Option<String>,
+    /// See [`EngineOptions::max_num_seqs`]; 1 to 65,536.
+    pub max_num_seqs: usize,
+    /// See [`EngineOptions::max_num_batched_tokens`]; at least `max_num_seqs`.
+    pub max_num_batched_tokens: usize,
+    /// Longest sequence to provide for; at most the model's context.
+    pub max_model_len: usize,
+    /// Whether `max_model_len` may shrink to what fits.
+    pub context: ContextChoice,
+    /// See [`EngineOptions::num_kv_blocks`].
+    pub num_kv_blocks: Option<usize>,
+    /// See [`EngineOptions::memory_limit`].
+    pub memory_limit: Option<u64>,
+    /// See [`EngineOptions::gpu_memory_utilization`].
+    pub gpu_memory_utilization: f32,
+    /// See [`EngineOptions::kv_dtype`].
+    pub kv_dtype: KvDtype,
+    /// See [`EngineOptions::prefix_cache`].
+    pub prefix_cache: bool,
+    /// See [`EngineOptions::chunked_prefill`].
+    pub chunked_prefill: bool,
+    /// See [`EngineOptions::long_prefill_token_threshold`].
+    pub long_prefill_token_threshold: usize,
+    /// See [`EngineOptions::eager`].
+    pub eager: bool,
+    /// Submissions that may be in flight: 1 in lock step, 2 otherwise.
+    pub max_in_flight: usize,
+    /// See [`EngineOptions::steps_per_submit`]; 1 to [`MAX_STEPS_PER_SUBMIT`].
+    pub steps_per_submit: u16,
+    /// See [`EngineOptions::max_waiting`].
+    pub max_waiting: usize,
+    /// See [`EngineOptions::binding_limit`].
+    pub binding_limit: Option<u64>,
+    /// See [`EngineOptions::checked_shaders`].
+    pub checked_shaders: bool,
+    /// KV bytes of one token in all layers.
+    pub kv_bytes_per_token: u64,
+}
+
+/// More decode steps per submission only delay new requests: encoding is hidden long before.
+pub const MAX_STEPS_PER_SUBMIT: u16 = 64;
+
+/// Slots are numbered in 16 bits of some device tables.
+const MAX_SEQS: usize = 65_536;
+
+/// Rows of one step; keeps every row index times a row width within 32 bits for the widths in use.
+const MAX_BATCHED_TOKENS: usize = 65_536;
+
+impl EngineConfig {
+    /// Checks `options` against each other and against the model.
+    ///
+    /// # Errors
+    /// Names the option, its value and what contradicts it.
+    pub fn new(options: EngineOptions, spec: &ModelSpec) -> Result<Self> {
+        let refuse = |message: String| Err(Error::config(message));
+        let (seqs, rows) = (options.max_num_seqs, options.max_num_batched_tokens);
+        if seqs == 0 || seqs > MAX_SEQS {
+            return refuse(format!("max_num_seqs is {seqs}, but must be between 1 and {MAX_SEQS}"));
+        }
+        if rows > MAX_BATCHED_TOKENS {
+            return refuse(format!("max_num_batched_tokens is {rows}, but must be at most {MAX_BATCHED_TOKENS}"));
+        }
+        if rows < seqs {
+            return refuse(format!(
+                "max_num_batched_tokens is {rows}, but each of max_num_seqs = {seqs} sequences needs a row in every \
+                 step; raise the first or lower the second"
+            ));
+        }
+        let model_len = spec.max_position_embeddings;
+        let (max_model_len, context) = match options.max_model_len {
+            None => (model_len, ContextChoice::Model),
+            Some(asked) if asked < 2 => {
+                return refuse(format!("max_model_len is {asked}, but a prompt and one output token need at least 2"));
+            }
+            Some(asked) if asked > model_len => {
+                return refuse(format!("max_model_len is {asked}, but the model's context ends at {model_len} tokens"));
+            }
+            Some(asked) => (asked, ContextChoice::Asked),
+        };
+        if !options.chunked_prefill && rows < max_model_len {
+            return refuse(format!(
+                "without chunked prefill a prompt runs in one step, but max_num_batched_tokens is {rows} and \
+                 max_model_len is {max_model_len}; raise the first to the second, lower the second, or allow chunks"
+            ));
+        }
+        if !options.chunked_prefill && options.long_prefill_token_threshold > 0 {
+            return refuse(format!(
+                "long_prefill_token_threshold is {}, which cuts prompts, but chunked prefill is off; set it to 0",
+                options.long_prefill_token_threshold
+            ));
+        }
+        if let Some(blocks) = options.num_kv_blocks {
+            let needed = ceil_div(max_model_len, BLOCK_TOKENS);
+            if blocks == 0 {
+                return refuse("num_kv_blocks is 0, but must be at least 1".into());
+            }
+            if context == ContextChoice::Asked && blocks < needed {
+                return refuse(format!(
+                    "num_kv_blocks is {blocks}, but one sequence of max_model_len = {max_model_len} tokens needs \
+                     {needed} blocks of {BLOCK_TOKENS}; raise the first or lower the second"
+                ));
+            }
+        }
+        let share = options.gpu_memory_utilization;
+        if !(share > 0.0 && share <= 1.0) {
+            return refuse(format!("gpu_memory_utilization is {share}, but must be above 0 and at most 1"));
+        }
+        if options.memory_limit == Some(0) {
+            return refuse("memory_limit is 0, but the weights alone need more; leave it out to ask the device".into());
+        }
+        let steps = options.steps_per_submit;
+        if steps == 0 || steps > MAX_STEPS_PER_SUBMIT {
+            return refuse(format!("steps_per_submit is {steps}, but must be between 1 and {MAX_STEPS_PER_SUBMIT}"));
+        }
+        if options.max_waiting == 0 {
+            return refuse("max_waiting is 0, so that every request would be refused; it must be at least 1".into());
+        }
+        // With the model's own context and few blocks, the longest sequence is what those blocks hold.
+        let fits = options.num_kv_blocks.map_or(max_model_len, |blocks| blocks.saturating_mul(BLOCK_TOKENS));
+        Ok(Self {
+            adapter: options.adapter,
+            max_num_seqs: seqs,
+            max_num_batched_tokens: rows,
+            max_model_len: max_model_len.min(fits),
+            context,
+            num_kv_blocks: options.num_kv_blocks,
+            memory_limit: options.memory_limit,
+            gpu_memory_utilization: share,
+            kv_dtype: options.kv_dtype,
+            prefix_cache: options.prefix_cache,
+            chunked_prefill: options.chunked_prefill,
+            long_prefill_token_threshold: options.long_prefill_token_threshold,
+            eager: options.eager,
+            max_in_flight: if options.sync { 1 } else { 2 },
+            steps_per_submit: steps,
+            max_waiting: options.max_waiting,
+            binding_limit: options.binding_limit,
+            checked_shaders: options.checked_shaders,
+            kv_bytes_per_token: kv_bytes_per_token(spec, options.kv_dtype),
+        })
+    }
+}
+
+/// Bytes of one token's keys and values in all layers.
+pub fn kv_bytes_per_token(spec: &ModelSpec, kv_dtype: KvDtype) -> u64 {
+    let elements: usize = spec.layers.iter().map(|layer| 2 * layer.attn.kv_width()).sum();
+    (elements * kv_dtype.bytes()) as u64
+}
+
+/// How far loading has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadProgress {
+    /// What is being done.
+    pub stage: LoadStage,
+    /// Finished part: bytes while uploading, pipelines while compiling, 0 or 1 while opening.
+    pub done: u64,
+    /// All of it, in the same unit.
+    pub total: u64,
+}
+
+/// The stages of loading, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LoadStage {
+    /// Files are opened and checked, the adapter is chosen.
+    Opening,
+    /// Weights go to the device.
+    Uploading,
+    /// Shaders are compiled.
+    Compiling,
+}
+
+/// What a runner runs on and what it took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunnerInfo {
+    /// Name of the adapter.
+    pub adapter: String,
+    /// Graphics interface, such as `Vulkan`.
+    pub backend: String,
+    /// Driver and its version, as far as known.
+    pub driver: String,
+    /// Bytes allocated on the device altogether.
+    pub device_bytes: u64,
+    /// Of these, weights.
+    pub weight_bytes: u64,
+    /// Of these, keys and values.
+    pub kv_bytes: u64,
+    /// Dispatches in one decode step.
+    pub dispatches_per_step: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::spec::{AttnSpec, LayerSpec, MlpSpec, NormSpec};
+
+    fn spec() -> ModelSpec {
+        let norm = NormSpec { eps: 1e-5 };
+        let attn = AttnSpec {
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 8,
+            scale: 0.35,
+            qkv_bias: false,
+            qk_norm: None,
+            rope: 0,
+        };
+        let layer = LayerSpec { attn_norm: norm, attn, mlp_norm: norm, mlp: MlpSpec { intermediate_size: 64 } };
+        ModelSpec {
+            family: "llama",
+            vocab_size: 512,
+            hidden_size: 32,
+            max_position_embeddings: 256,
+            layers: vec![layer.clone(), layer],
+            final_norm: norm,
+            tied_head: true,
+            ropes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn contradictions_name_both_numbers() {
+        let base = EngineOptions::default();
+        let cases = [
+            (EngineOptions { max_num_seqs: 0, ..base.clone() }, ["max_num_seqs is 0", "between 1"]),
+            (EngineOptions { max_num_seqs: 600, ..base.clone() }, ["is 512", "max_num_seqs = 600"]),
+            (EngineOptions { max_model_len: Some(257), ..base.clone() }, ["is 257", "256"]),
+            (EngineOptions { max_model_len: Some(1), ..base.clone() }, ["is 1", "at least 2"]),
+            (
+                EngineOptions {
+                    chunked_prefill: false,
+                    max_num_batched_tokens: 100,
+                    max_num_seqs: 1,
+                    ..base.clone()
+                },
+                ["is 100", "is 256"],
+            ),
+            (
+                EngineOptions { num_kv_blocks: Some(5), max_model_len: Some(100), ..base.clone() },
+                ["num_kv_blocks is 5", "7 blocks"],
+            ),
+            (EngineOptions { gpu_memory_utilization: 1.5, ..base.clone() }, ["is 1.5", "at most 1"]),
+            (EngineOptions { gpu_memory_utilization: f32::NAN, ..base.clone() }, ["is NaN", "at most 1"]),
+            (EngineOptions { steps_per_submit: 0, ..base.clone() }, ["is 0", "between 1 and 64"]),
+            (EngineOptions { max_waiting: 0, ..base.clone() }, ["max_waiting is 0", "at least 1"]),
+        ];
+        for (options, parts) in cases {
+            let message = EngineConfig::new(options, &spec()).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{message} lacks one of {parts:?}");
+        }
+    }
+
+    #[test]
+    fn the_context_is_the_models_and_at_most_what_the_blocks_hold() {
+        let config = EngineConfig::new(EngineOptions::default(), &spec()).unwrap();
+        assert_eq!((config.max_model_len, config.context), (256, ContextChoice::Model));
+        let few = EngineOptions { num_kv_blocks: Some(3), ..EngineOptions::default() };
+        assert_eq!(EngineConfig::new(few, &spec()).unwrap().max_model_len, 48);
+    }
+
+    #[test]
+    fn kv_bytes_count_keys_and_values_of_all_layers() {
+        // 2 layers x (keys + values) x 2 heads x 8 x 2 bytes
+        assert_eq!(kv_bytes_per_token(&spec(), KvDtype::F16), 128);
+        assert_eq!(kv_bytes_per_token(&spec(), KvDtype::F32), 256);
+    }
+}

@@ -1,0 +1,222 @@
+//! The way in: turns requests into commands for the engine thread.
+
+use super::request::{Prompt, Request, Scoring};
+use super::settings::EngineSettings;
+use super::stream::{TokenEvent, TokenStream};
+use crate::base::{RequestId, TokenId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::{Metrics, MetricsSnapshot};
+use crate::sampling::SamplingParams;
+use crate::text::Tokenizer;
+use futures::channel::mpsc as stream_channel;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Instant;
+
+/// Submits requests to an engine. Clones share it; any thread may use one.
+#[derive(Clone)]
+pub struct EngineHandle {
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
+    tokenizer: Option<Tokenizer>,
+    max_model_len: usize,
+    max_waiting: usize,
+}
+
+/// What the handles and the thread both see.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Why the engine no longer runs.
+    stopped: Mutex<Option<Error>>,
+    metrics: Mutex<Metrics>,
+    waiting: Arc<AtomicUsize>,
+    next_request: AtomicU64,
+    seeds: RandomState,
+}
+
+/// What the engine thread is told.
+pub(super) enum Command {
+    Add(Box<Submission>),
+    Cancel(RequestId),
+    CancelAll,
+    ShutDown,
+}
+
+/// A checked request.
+pub(super) struct Submission {
+    pub request: RequestId,
+    pub prompt: Arc<[TokenId]>,
+    pub params: SamplingParams,
+    pub seed: u64,
+    pub cache_salt: Option<String>,
+    pub scoring: Scoring,
+    pub events: stream_channel::UnboundedSender<Result<TokenEvent>>,
+    pub tokenizer: Option<Tokenizer>,
+    pub arrived: Instant,
+    pub place: QueuePlace,
+}
+
+/// One of the places in the bounded queue; free again when dropped.
+pub(super) struct QueuePlace(Arc<AtomicUsize>);
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends one request from outside.
+#[derive(Clone)]
+pub(super) struct Canceller {
+    request: RequestId,
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
+}
+
+impl EngineHandle {
+    pub(super) fn new(tokenizer: Option<Tokenizer>, settings: &EngineSettings) -> (Self, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel();
+        let handle = Self {
+            commands,
+            shared: Arc::default(),
+            tokenizer,
+            max_model_len: settings.scheduler.max_model_len,
+            max_waiting: settings.max_waiting,
+        };
+        (handle, receiver)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn shut_down(&self) {
+        // A thread that is already gone needs no telling.
+        let _ = self.commands.send(Command::ShutDown);
+    }
+
+    /// Queues a request and returns its events. Never blocks on the device.
+    ///
+    /// # Errors
+    /// Parameters out of range, a text that cannot be encoded, a full queue ([`ErrorKind::Busy`]), or an engine that
+    /// stopped. What only the engine thread can tell (a prompt that is empty, too long or outside the vocabulary)
+    /// comes as the stream's first event.
+    pub fn generate(&self, request: Request) -> Result<TokenStream> {
+        let Request { prompt, params, cache_salt, scoring } = request;
+        params.validate()?;
+        if self.tokenizer.is_none() && !params.stop.is_empty() {
+            return Err(Error::config("stop texts need a tokenizer, which this model lacks; use stop_token_ids"));
+        }
+        let prompt: Arc<[TokenId]> = match prompt {
+            Prompt::Tokens(tokens) => tokens.into(),
+            Prompt::Text(text) => self.encode(&text)?.into(),
+        };
+        let place = self.take_place()?;
+        let request = RequestId(self.shared.next_request.fetch_add(1, Ordering::Relaxed));
+        let seed = params.seed.unwrap_or_else(|| self.shared.seeds.hash_one(request.0));
+        let (events, receiver) = stream_channel::unbounded();
+        let submission = Submission {
+            request,
+            prompt: prompt.clone(),
+            params,
+            seed,
+            cache_salt,
+            scoring,
+            events,
+            tokenizer: self.tokenizer.clone(),
+            arrived: Instant::now(),
+            place,
+        };
+        let canceller = Canceller { request, commands: self.commands.clone(), shared: self.shared.clone() };
+        match self.commands.send(Command::Add(Box::new(submission))) {
+            Ok(()) => Ok(TokenStream { events: receiver, canceller, prompt, over: false }),
+            Err(_) => Err(self.shared.stop_error()),
+        }
+    }
+
+    /// Ends every live request; their streams end with the reason `cancelled`.
+    pub fn cancel_all(&self) {
+        // A thread that is gone has ended them already.
+        let _ = self.commands.send(Command::CancelAll);
+    }
+
+    /// Token ids of a text prompt.
+    ///
+    /// # Errors
+    /// No tokenizer, or text that it cannot express.
+    pub fn encode(&self, text: &str) -> Result<Vec<TokenId>> {
+        match &self.tokenizer {
+            Some(tokenizer) => tokenizer.encode(text, true),
+            None => Err(Error::config("this model came without a tokenizer; give the prompt as token ids")),
+        }
+    }
+
+    /// The tokenizer, if the model has one.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref()
+    }
+
+    /// Longest sequence, prompt and output together.
+    pub fn max_model_len(&self) -> usize {
+        self.max_model_len
+    }
+
+    /// Figures since the start.
+    pub fn metrics(&self) -> MetricsSnapshot {
+        self.shared.metrics().snapshot()
+    }
+
+    /// A place in the queue.
+    fn take_place(&self) -> Result<QueuePlace> {
+        if let Some(error) = self.shared.stopped() {
+            return Err(error);
+        }
+        let limit = self.max_waiting;
+        let waiting = &self.shared.waiting;
+        match waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < limit).then_some(count + 1)) {
+            Ok(_) => Ok(QueuePlace(waiting.clone())),
+            Err(count) => Err(Error::new(
+                ErrorKind::Busy,
+                format!("{count} requests are waiting already, and max_waiting is {limit}; try again later"),
+            )),
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn metrics(&self) -> MutexGuard<'_, Metrics> {
+        // Counters are whole after each statement, so a panic elsewhere leaves nothing half-written.
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records why the engine ended; the first reason stays.
+    pub(super) fn stop(&self, error: Error) {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    fn stopped(&self) -> Option<Error> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn stop_error(&self) -> Error {
+        self.stopped().unwrap_or_else(|| Error::new(ErrorKind::Cancelled, "the engine was shut down"))
+    }
+}
+
+impl Canceller {
+    pub(super) fn cancel(&self) {
+        // A thread that is gone has ended the request already.
+        let _ = self.commands.send(Command::Cancel(self.request));
+    }
+
+    pub(super) fn stop_error(&self) -> Error {
+        self.shared.stop_error()
+    }
+}
+
+impl std::fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Canceller({})", self.request)
+    }
+}

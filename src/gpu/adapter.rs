@@ -1,0 +1,131 @@
+//! Finds adapters, chooses one, and describes it as a [`Profile`].
+
+use super::profile::{DeviceKind, Profile};
+use crate::error::{Error, Result};
+
+/// Which adapter to use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AdapterChoice {
+    /// A discrete GPU before an integrated one before anything else before a software adapter.
+    #[default]
+    Best,
+    /// Position in the list that `octavo doctor` prints.
+    Index(usize),
+    /// Part of the name, driver or backend, in any case.
+    Name(String),
+}
+
+impl AdapterChoice {
+    /// Reads what a user typed: a number is an index, anything else a name.
+    pub fn parse(text: &str) -> Self {
+        match text.parse() {
+            Ok(index) => Self::Index(index),
+            Err(_) => Self::Name(text.to_owned()),
+        }
+    }
+}
+
+/// An adapter that is there.
+#[derive(Clone, Debug)]
+pub struct FoundAdapter {
+    pub(super) raw: wgpu::Adapter,
+    /// Its description.
+    pub profile: Profile,
+}
+
+/// All adapters, in a stable order.
+///
+/// # Errors
+/// `OCTAVO_DISABLE` names a feature that does not exist.
+pub fn list_adapters() -> Result<Vec<FoundAdapter>> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: wgpu::Backends::PRIMARY,
+        // Validation layers and the checks of indirect dispatches distort timing, and nothing here needs them.
+        flags: wgpu::InstanceFlags::empty(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let disabled = std::env::var("OCTAVO_DISABLE").unwrap_or_default();
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    adapters.into_iter().map(|raw| describe(raw, &disabled)).collect()
+}
+
+fn describe(raw: wgpu::Adapter, disabled: &str) -> Result<FoundAdapter> {
+    let mut profile = profile_of(&raw.get_info(), raw.features(), &raw.limits());
+    let unknown = profile.disable(disabled);
+    match unknown.is_empty() {
+        true => Ok(FoundAdapter { raw, profile }),
+        false => Err(Error::config(format!(
+            "OCTAVO_DISABLE names {}, which is no feature; known are f16, subgroups and timestamps",
+            unknown.join(", ")
+        ))),
+    }
+}
+
+/// The profile of an adapter with these properties.
+pub fn profile_of(info: &wgpu::AdapterInfo, features: wgpu::Features, limits: &wgpu::Limits) -> Profile {
+    let kind = match info.device_type {
+        wgpu::DeviceType::Cpu => DeviceKind::Cpu,
+        wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
+        wgpu::DeviceType::DiscreteGpu => DeviceKind::Discrete,
+        _ => DeviceKind::Other,
+    };
+    // wgpu hard-codes 4..64 on Metal although the hardware uses 32: a range that a kernel cannot rely on.
+    let sizes = info.subgroup_min_size..=info.subgroup_max_size;
+    Profile {
+        name: info.name.clone(),
+        backend: info.backend.to_str().to_owned(),
+        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+        vendor: info.vendor,
+        kind,
+        max_binding: limits.max_storage_buffer_binding_size,
+        max_buffer: limits.max_buffer_size,
+        offset_align: u64::from(
+            limits.min_storage_buffer_offset_alignment.max(limits.min_uniform_buffer_offset_alignment),
+        ),
+        shared_bytes: limits.max_compute_workgroup_storage_size,
+        max_invocations: limits.max_compute_invocations_per_workgroup,
+        max_groups: limits.max_compute_workgroups_per_dimension,
+        subgroups: features.contains(wgpu::Features::SUBGROUP).then_some(sizes),
+        f16: features.contains(wgpu::Features::SHADER_F16),
+        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+    }
+}
+
+/// Takes the adapter that `choice` names.
+///
+/// # Errors
+/// There is no adapter at all, or none that fits; the message lists those that exist.
+pub fn choose(mut adapters: Vec<FoundAdapter>, choice: &AdapterChoice) -> Result<FoundAdapter> {
+    if adapters.is_empty() {
+        return Err(Error::config(
+            "no GPU adapter was found; install a Vulkan driver (on Debian and Ubuntu the software driver is \
+             `apt-get install libvulkan1 mesa-vulkan-drivers`), then look again with `octavo doctor`",
+        ));
+    }
+    let position = match choice {
+        AdapterChoice::Best => (0..adapters.len()).min_by_key(|&index| match adapters[index].profile.kind {
+            DeviceKind::Discrete => 0,
+            DeviceKind::Integrated => 1,
+            DeviceKind::Other => 2,
+            DeviceKind::Cpu => 3,
+        }),
+        AdapterChoice::Index(index) => (*index < adapters.len()).then_some(*index),
+        AdapterChoice::Name(part) => {
+            let part = part.to_lowercase();
+            adapters.iter().position(|FoundAdapter { profile, .. }| {
+                [&profile.name, &profile.driver, &profile.backend]
+                    .iter()
+                    .any(|text| text.to_lowercase().contains(&part))
+            })
+        }
+    };
+    match position {
+        Some(index) => Ok(adapters.swap_remove(index)),
+        None => {
+            let names: Vec<String> = (adapters.iter().enumerate())
+                .map(|(index, found)| format!("{index}: {} ({})", found.profile.name, found.profile.backend))
+                .collect();
+            Err(Error::config(format!("no adapter matches {choice:?}; there are {}", names.join(", "))))
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Everything that touches wgpu, and nothing about language models: no token, layer or sequence is known here.
+//!
+//! - [`profile`] describes an adapter as plain data; kernels choose their variants from it.
+//! - [`shader`] links WGSL files into one source; [`reflect`] reads bindings and sizes back out of it.
+//! - [`device`] owns the device; [`memory`] creates and counts every buffer; [`registry`] compiles pipelines.
+//! - [`bundle`] is our software graph: a prepared list of dispatches that is encoded again for every step.
+
+pub mod adapter;
+pub mod bundle;
+pub mod device;
+pub mod memory;
+pub mod profile;
+pub mod readback;
+pub mod reflect;
+pub mod registry;
+pub mod shader;
+mod sources;
+pub mod upload;
+
+pub use adapter::{list_adapters, AdapterChoice, FoundAdapter};
+pub use bundle::{Bundle, Recorder};
+pub use device::Gpu;
+pub use memory::{Buffer, Slice};
+pub use profile::{DeviceKind, Profile};
+pub use registry::Pipeline;
+pub use shader::{Const, Variant};
+pub use sources::shader_paths;

@@ -1,0 +1,112 @@
+//! Compiles variants into pipelines, each once.
+
+use super::device::ShaderMode;
+use super::reflect::{self, Binding, BindingKind};
+use super::shader::{self, Variant};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// All pipelines of a device.
+pub struct Registry {
+    device: wgpu::Device,
+    mode: ShaderMode,
+    pipelines: Mutex<HashMap<Variant, Arc<Pipeline>>>,
+}
+
+/// A compiled variant.
+pub struct Pipeline {
+    /// What it was made from.
+    pub variant: Variant,
+    /// What it binds.
+    pub bindings: Vec<Binding>,
+    pub(super) raw: wgpu::ComputePipeline,
+    pub(super) layout: wgpu::BindGroupLayout,
+}
+
+impl Registry {
+    pub(super) fn new(device: wgpu::Device, mode: ShaderMode) -> Self {
+        Self { device, mode, pipelines: Mutex::default() }
+    }
+
+    /// The pipeline for `variant`, compiled now if it is new.
+    ///
+    /// # Errors
+    /// The shader is broken, which is a bug of ours.
+    pub fn get(&self, variant: &Variant) -> Result<Arc<Pipeline>> {
+        // Compiled outside the lock, so that several threads can warm up together; the loser of a race is dropped.
+        if let Some(found) = self.lock().get(variant) {
+            return Ok(found.clone());
+        }
+        let pipeline = Arc::new(self.compile(variant)?);
+        Ok(self.lock().entry(variant.clone()).or_insert(pipeline).clone())
+    }
+
+    /// Number of pipelines compiled so far.
+    pub fn pipeline_count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Variant, Arc<Pipeline>>> {
+        // The map is only ever inserted into, so a panic elsewhere cannot have left it half changed.
+        self.pipelines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn compile(&self, variant: &Variant) -> Result<Pipeline> {
+        let linked = shader::link(variant)?;
+        let reflection = reflect::reflect(&linked).map_err(|error| error.context(variant))?;
+        let label = variant.to_string();
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(&label),
+            source: wgpu::ShaderSource::Wgsl(linked.source.as_str().into()),
+        };
+        let module = match self.mode {
+            ShaderMode::Checked => self.device.create_shader_module(descriptor),
+            // SAFETY: our kernels check their own bounds and bound their own loops; the tests run every one of them
+            // in checked mode too and require the same results.
+            ShaderMode::Trusted => unsafe {
+                self.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
+            },
+        };
+        let entries: Vec<_> = reflection.bindings.iter().map(layout_entry).collect();
+        let layout = self
+            .device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(&label), entries: &entries });
+        let pipeline_layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: Some(&label),
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: 0,
+        });
+        let raw = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(&label),
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                // Every kernel writes workgroup memory before it reads it; clearing costs SwiftShader a thousandfold.
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: None,
+        });
+        match pollster::block_on(scope.pop()) {
+            Some(error) => Err(Error::bug(format!("{label}: {error}"))),
+            None => Ok(Pipeline { variant: variant.clone(), bindings: reflection.bindings, raw, layout }),
+        }
+    }
+}
+
+fn layout_entry(binding: &Binding) -> wgpu::BindGroupLayoutEntry {
+    let ty = match binding.kind {
+        BindingKind::Read => wgpu::BufferBindingType::Storage { read_only: true },
+        BindingKind::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+        BindingKind::Uniform => wgpu::BufferBindingType::Uniform,
+    };
+    wgpu::BindGroupLayoutEntry {
+        binding: binding.index,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    }
+}

@@ -1,0 +1,66 @@
+//! All WGSL files, embedded. `OCTAVO_SHADER_DIR` reads them from a folder instead, for work on shaders.
+
+use crate::error::{Error, Result};
+use std::borrow::Cow;
+
+macro_rules! embed {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../shaders/", $path)))),*]
+    };
+}
+
+/// Path below `shaders/`, and text. A test walks the folder and fails if a file is missing here.
+static SOURCES: &[(&str, &str)] = embed![
+    "kernels/act_mul.wgsl",
+    "kernels/attention.wgsl",
+    "kernels/attn_combine.wgsl",
+    "kernels/embed.wgsl",
+    "kernels/matmul.wgsl",
+    "kernels/norm.wgsl",
+    "kernels/resolve.wgsl",
+    "kernels/rope_kv.wgsl",
+    "kernels/sample_pick.wgsl",
+    "kernels/sample_scan.wgsl",
+    "kernels/update.wgsl",
+    "lib/chunk.wgsl",
+    "lib/rng.wgsl",
+    "lib/seq_state.wgsl",
+    "lib/step_inputs.wgsl",
+    "slots/epilogue/add.wgsl",
+    "slots/epilogue/bias.wgsl",
+    "slots/epilogue/silu_mul.wgsl",
+    "slots/epilogue/store.wgsl",
+    "slots/kv/f16.wgsl",
+    "slots/kv/f32.wgsl",
+    "slots/qk_norm/none.wgsl",
+    "slots/qk_norm/rms.wgsl",
+    "slots/reduce/subgroup.wgsl",
+    "slots/reduce/workgroup.wgsl",
+    "slots/weights/bf16.wgsl",
+    "slots/weights/f16.wgsl",
+    "slots/weights/f32.wgsl",
+    "slots/weights/q4_0.wgsl",
+    "slots/weights/q4_1.wgsl",
+    "slots/weights/q5_0.wgsl",
+    "slots/weights/q5_1.wgsl",
+    "slots/weights/q8_0.wgsl",
+];
+
+/// Paths of all embedded files, below `shaders/`.
+pub fn shader_paths() -> impl Iterator<Item = &'static str> {
+    SOURCES.iter().map(|(path, _)| *path)
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// There is no such file.
+pub(super) fn read(path: &str) -> Result<Cow<'static, str>> {
+    if let Some(folder) = std::env::var_os("OCTAVO_SHADER_DIR") {
+        let file = std::path::Path::new(&folder).join(path);
+        let text = std::fs::read_to_string(&file);
+        return text.map(Cow::Owned).map_err(|error| Error::config(format!("{}: {error}", file.display())));
+    }
+    let found = SOURCES.iter().find(|(name, _)| *name == path);
+    found.map(|(_, text)| Cow::Borrowed(*text)).ok_or_else(|| Error::bug(format!("there is no shaders/{path}")))
+}

@@ -1,0 +1,122 @@
+//! Causal attention over paged KV: one kernel for prompt tiles and decode rows. Twin: `reference/attention.rs`.
+
+use super::KvDtype;
+use crate::base::KV_CHUNK;
+use crate::gpu::profile::BASELINE_SHARED_BYTES;
+use crate::gpu::{Const, DeviceKind, Profile, Variant};
+use crate::model::spec::AttnSpec;
+
+/// Fixed when the model is loaded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spec {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head; a multiple of eight.
+    pub head_dim: usize,
+    /// Factor on query-key products.
+    pub scale: f32,
+    /// Storage of keys and values.
+    pub kv: KvDtype,
+}
+
+/// Where tiles come from and what a workgroup covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Tiles of prompt rows; a workgroup walks all chunks.
+    Prefill,
+    /// Decode rows; a workgroup walks all chunks.
+    Decode,
+    /// Decode rows; a workgroup takes one chunk, and `attn_combine` merges.
+    Split,
+}
+
+impl Spec {
+    /// The spec of a layer.
+    pub fn new(attn: &AttnSpec, kv: KvDtype) -> Self {
+        Self { heads: attn.heads, kv_heads: attn.kv_heads, head_dim: attn.head_dim, scale: attn.scale, kv }
+    }
+
+    fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Query rows (heads times queries) that fit in the baseline's workgroup memory: scores of a chunk, sums, statistics;
+    /// a little is left for reductions.
+    fn most_members(&self) -> usize {
+        let bytes = (KV_CHUNK + self.head_dim) * 4 + 16;
+        ((BASELINE_SHARED_BYTES as usize - 1024) / bytes).clamp(1, 8)
+    }
+
+    /// Heads of one group that a workgroup takes.
+    pub fn heads_per_tile(&self) -> usize {
+        let group = self.group();
+        (1..=self.most_members().min(group)).rev().find(|count| group.is_multiple_of(*count)).unwrap_or(1)
+    }
+
+    /// Queries in one tile of a prompt.
+    pub fn tile_queries(&self) -> usize {
+        (self.most_members() / self.heads_per_tile()).max(1)
+    }
+}
+
+/// The variant for a layer.
+pub fn variant(spec: &Spec, mode: Mode, profile: &Profile) -> Variant {
+    let lanes = profile.row_lanes(64);
+    let heads_per_tile = spec.heads_per_tile();
+    let queries = if mode == Mode::Prefill { spec.tile_queries() } else { 1 };
+    let members = heads_per_tile * queries;
+    // A lane of a software adapter keeps several rows so that it reads each value once; GPUs have lanes to spare.
+    let row_batch = match profile.kind {
+        DeviceKind::Cpu => (1..=4).rev().find(|batch| members.is_multiple_of(*batch)).unwrap_or(1),
+        _ => 1,
+    };
+    Variant {
+        kernel: "attention",
+        slots: vec![("kv", spec.kv.name()), ("reduce", profile.reduce_slot(lanes))],
+        consts: vec![
+            ("HEADS", Const::U32(spec.heads as u32)),
+            ("KV_HEADS", Const::U32(spec.kv_heads as u32)),
+            ("HEAD_DIM", Const::U32(spec.head_dim as u32)),
+            ("HEADS_PER_TILE", Const::U32(heads_per_tile as u32)),
+            ("QUERIES", Const::U32(queries as u32)),
+            ("ROW_BATCH", Const::U32(row_batch as u32)),
+            ("SCALE", Const::f32(spec.scale)),
+            ("DECODE", Const::Bool(mode != Mode::Prefill)),
+            ("SPLIT", Const::Bool(mode == Mode::Split)),
+        ],
+        workgroup: [lanes, 1, 1],
+    }
+}
+
+/// One workgroup a tile, head tile and (with [`Mode::Split`]) chunk.
+pub fn grid(spec: &Spec, tiles: usize, chunks: usize) -> [u32; 3] {
+    [tiles as u32, (spec.heads / spec.heads_per_tile()) as u32, chunks as u32]
+}
+
+/// Grouped, single and many heads; every mode; both storages.
+pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    for kv in [KvDtype::F16, KvDtype::F32] {
+        for (heads, kv_heads, head_dim) in [(9, 3, 64), (4, 4, 16), (16, 1, 128), (4, 2, 256)] {
+            let spec = Spec { heads, kv_heads, head_dim, scale: 0.125, kv };
+            variants.extend([Mode::Prefill, Mode::Decode, Mode::Split].map(|mode| variant(&spec, mode, profile)));
+        }
+    }
+    variants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_divide_the_group() {
+        let spec = |heads, kv_heads, head_dim| Spec { heads, kv_heads, head_dim, scale: 1.0, kv: KvDtype::F16 };
+        assert_eq!((spec(9, 3, 64).heads_per_tile(), spec(9, 3, 64).tile_queries()), (3, 2));
+        assert_eq!((spec(28, 4, 128).heads_per_tile(), spec(28, 4, 128).tile_queries()), (7, 1));
+        assert_eq!((spec(16, 1, 256).heads_per_tile(), spec(16, 1, 256).tile_queries()), (4, 1));
+        assert_eq!((spec(4, 4, 16).heads_per_tile(), spec(4, 4, 16).tile_queries()), (1, 8));
+    }
+}

@@ -1,0 +1,41 @@
+//! Merges the chunk partials of decode rows, in chunk order.
+
+use super::attention::Spec;
+use crate::gpu::{Const, Profile, Variant};
+use bytemuck::{Pod, Zeroable};
+
+/// Uniform parameters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct CombineParams {
+    /// Chunks that the partial buffer has room for, per row and head.
+    pub chunk_stride: u32,
+    /// Room.
+    pub reserved: [u32; 3],
+}
+
+/// The variant for a layer.
+pub fn variant(spec: &Spec, profile: &Profile) -> Variant {
+    Variant {
+        kernel: "attn_combine",
+        slots: vec![],
+        consts: vec![("HEADS", Const::U32(spec.heads as u32)), ("HEAD_DIM", Const::U32(spec.head_dim as u32))],
+        workgroup: [profile.row_lanes(32), 1, 1],
+    }
+}
+
+/// One workgroup a row and head.
+pub fn grid(spec: &Spec, rows: usize) -> [u32; 3] {
+    [rows as u32, spec.heads as u32, 1]
+}
+
+/// Bytes of the partial results of `rows` rows in `chunks` chunks.
+pub fn partial_bytes(spec: &Spec, rows: usize, chunks: usize) -> u64 {
+    (rows * spec.heads * chunks * (spec.head_dim / 4 + 1) * 16) as u64
+}
+
+/// One shape is as good as another here.
+pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
+    let spec = Spec { heads: 9, kv_heads: 3, head_dim: 64, scale: 0.125, kv: super::KvDtype::F16 };
+    vec![variant(&spec, profile)]
+}

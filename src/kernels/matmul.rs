@@ -1,0 +1,152 @@
+//! Rows of activations times packed weights, for any number of rows with the same bits. Twin: `reference/matmul.rs`.
+//!
+//! MEASURED on lavapipe: 32 interleaved rows, four a lane, workgroups of one subgroup and a register tile of tokens are the
+//! fastest shape for every format, and coalesced on GPUs. There several groups share a workgroup, and with few tokens the
+//! segments of a sum are spread over its lanes.
+
+use crate::base::DType;
+use crate::gpu::{Const, DeviceKind, Profile, Variant};
+use bytemuck::{Pod, Zeroable};
+
+/// Fixed when the matrix is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Spec {
+    /// Format of the weights.
+    pub dtype: DType,
+    /// What becomes of the sums.
+    pub epilogue: Epilogue,
+    /// Whether the rows are those whose logits are wanted.
+    pub sampled: bool,
+}
+
+/// What becomes of the sums: also the name of the slot file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Epilogue {
+    /// Stored.
+    Store,
+    /// Stored with a bias added.
+    Bias,
+    /// Added to the output: the residual stream.
+    Add,
+    /// `silu(gate) * up` of a matrix that holds both.
+    SiluMul,
+}
+
+impl Epilogue {
+    const ALL: [Self; 4] = [Self::Store, Self::Bias, Self::Add, Self::SiluMul];
+
+    const fn slot(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Bias => "bias",
+            Self::Add => "add",
+            Self::SiluMul => "silu_mul",
+        }
+    }
+}
+
+/// Tokens in a register tile.
+pub const TILES: [u32; 4] = [1, 2, 4, 8];
+
+/// Uniform parameters of one shard.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct MatmulParams {
+    /// Blocks of 32 columns.
+    pub blocks: u32,
+    /// Pieces of the sum; a property of the matrix, never of the batch.
+    pub segments: u32,
+    /// Groups of 32 rows in this shard.
+    pub group_count: u32,
+    /// Output columns that exist in this shard.
+    pub row_count: u32,
+    /// Where the shard's output begins in a row.
+    pub out_offset: u32,
+    /// Elements from one output row to the next.
+    pub out_stride: u32,
+    /// Vectors of four from one input row to the next.
+    pub x_stride: u32,
+    /// First sample that this dispatch covers.
+    pub first_token: u32,
+    /// Most samples that this dispatch covers.
+    pub token_limit: u32,
+}
+
+/// Segments into which a sum over `blocks` blocks is cut: enough that a single token fills a GPU, one on software adapters,
+/// which have few lanes to fill. Depends on matrix and adapter only.
+pub fn segments(blocks: usize, profile: &Profile) -> u32 {
+    match profile.kind {
+        DeviceKind::Cpu => 1,
+        _ => (blocks / 2).clamp(1, 8) as u32,
+    }
+}
+
+/// The tile for a bucket of `rows` tokens. Every tile gives the same bits.
+pub fn tile(rows: usize) -> u32 {
+    TILES.into_iter().find(|&tile| tile as usize >= rows).unwrap_or(TILES[TILES.len() - 1])
+}
+
+/// Lanes along segments: all segments at once while the tile is small enough for workgroup memory to hold their sums.
+fn segment_lanes(tile: u32, profile: &Profile) -> u32 {
+    match (profile.kind, tile) {
+        (DeviceKind::Cpu, _) | (_, 4..) => 1,
+        _ => 8,
+    }
+}
+
+fn row_lanes(profile: &Profile) -> u32 {
+    profile.row_lanes(32)
+}
+
+/// The variant with a register tile of `tile` tokens.
+pub fn variant(spec: &Spec, tile: u32, profile: &Profile) -> Variant {
+    let segment_lanes = segment_lanes(tile, profile);
+    Variant {
+        kernel: "matmul",
+        slots: vec![("weights", spec.dtype.name()), ("epilogue", spec.epilogue.slot())],
+        consts: vec![
+            ("TILE", Const::U32(tile)),
+            ("SEGMENT_LANES", Const::U32(segment_lanes)),
+            ("SAMPLED", Const::Bool(spec.sampled)),
+        ],
+        workgroup: [row_lanes(profile), segment_lanes, 1],
+    }
+}
+
+/// Workgroups for `groups` groups of rows and `tokens` tokens.
+pub fn grid(groups: usize, tokens: usize, tile: u32, profile: &Profile) -> [u32; 3] {
+    let groups_per_workgroup = row_lanes(profile) as usize / 8;
+    [groups.div_ceil(groups_per_workgroup) as u32, tokens.div_ceil(tile as usize) as u32, 1]
+}
+
+/// Every format, epilogue and tile.
+pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    for dtype in DType::ALL {
+        for epilogue in Epilogue::ALL {
+            for tile in TILES {
+                variants.push(variant(&Spec { dtype, epilogue, sampled: false }, tile, profile));
+            }
+        }
+        variants.push(variant(&Spec { dtype, epilogue: Epilogue::Store, sampled: true }, 1, profile));
+    }
+    variants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_cover_the_rows() {
+        assert_eq!([1, 2, 3, 4, 5, 8, 9, 512].map(tile), [1, 2, 4, 4, 8, 8, 8, 8]);
+    }
+
+    #[test]
+    fn grids_at_the_edges() {
+        let cpu = Profile::baseline(DeviceKind::Cpu);
+        assert_eq!(grid(0, 1, 1, &cpu), [0, 1, 1]);
+        assert_eq!(grid(49, 9, 8, &cpu), [49, 2, 1]);
+        assert_eq!(grid(49, 9, 8, &Profile::cuda_class()), [13, 2, 1]);
+    }
+}

@@ -1,0 +1,43 @@
+//! One file per kernel: its spec (what is fixed when a model is loaded), its choice of a variant from the adapter's profile,
+//! its parameters and its grid. Shaders stand in `shaders/kernels/` and f64 twins in `reference/` under the same names.
+//!
+//! Nothing here knows a sequence or a request. A kernel is named by the closed list [`ALL`], from which tests translate and
+//! run every variant.
+
+pub mod act_mul;
+pub mod attention;
+pub mod attn_combine;
+pub mod embed;
+pub mod matmul;
+pub mod norm;
+pub mod resolve;
+pub mod rope_kv;
+pub mod sample;
+pub mod self_test;
+pub mod update;
+
+pub use crate::config::KvDtype;
+use crate::gpu::{Profile, Variant};
+
+/// A kernel, for those who want to visit all of them.
+pub struct KernelInfo {
+    /// `shaders/kernels/<name>.wgsl`.
+    pub name: &'static str,
+    /// Every variant that the profile allows, over a closed list of specs.
+    pub variants: fn(&Profile) -> Vec<Variant>,
+}
+
+/// All kernels.
+pub static ALL: &[KernelInfo] = &[
+    KernelInfo { name: "act_mul", variants: act_mul::variants_for_tests },
+    KernelInfo { name: "attention", variants: attention::variants_for_tests },
+    KernelInfo { name: "attn_combine", variants: attn_combine::variants_for_tests },
+    KernelInfo { name: "embed", variants: embed::variants_for_tests },
+    KernelInfo { name: "matmul", variants: matmul::variants_for_tests },
+    KernelInfo { name: "norm", variants: norm::variants_for_tests },
+    KernelInfo { name: "resolve", variants: resolve::variants_for_tests },
+    KernelInfo { name: "rope_kv", variants: rope_kv::variants_for_tests },
+    KernelInfo { name: "sample_pick", variants: sample::pick_variants_for_tests },
+    KernelInfo { name: "sample_scan", variants: sample::scan_variants_for_tests },
+    KernelInfo { name: "update", variants: update::variants_for_tests },
+];

@@ -1,0 +1,74 @@
+//! Head norms, rotation and the KV write, in one dispatch after the projections. Twin: `reference/rope_kv.rs`.
+
+use super::KvDtype;
+use crate::gpu::{Const, Profile, Variant};
+use crate::model::spec::{AttnSpec, RopeSpec};
+
+/// Fixed when the model is loaded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spec {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Leading elements that rotate; a multiple of four.
+    pub rotary_dim: usize,
+    /// Epsilon of the head norms, where there are any.
+    pub qk_norm: Option<f32>,
+    /// Storage of keys and values.
+    pub kv: KvDtype,
+}
+
+impl Spec {
+    /// The spec of a layer.
+    pub fn new(attn: &AttnSpec, rope: &RopeSpec, kv: KvDtype) -> Self {
+        Self {
+            heads: attn.heads,
+            kv_heads: attn.kv_heads,
+            head_dim: attn.head_dim,
+            rotary_dim: rope.rotary_dim,
+            qk_norm: attn.qk_norm.map(|norm| norm.eps),
+            kv,
+        }
+    }
+}
+
+/// The variant for a layer.
+pub fn variant(spec: &Spec, profile: &Profile) -> Variant {
+    let lanes = profile.row_lanes(32);
+    let mut slots = vec![("kv", spec.kv.name())];
+    match spec.qk_norm {
+        Some(_) => slots.extend([("qk_norm", "rms"), ("reduce", profile.reduce_slot(lanes))]),
+        None => slots.push(("qk_norm", "none")),
+    }
+    let mut consts = vec![
+        ("HEADS", Const::U32(spec.heads as u32)),
+        ("KV_HEADS", Const::U32(spec.kv_heads as u32)),
+        ("HEAD_DIM", Const::U32(spec.head_dim as u32)),
+        ("ROTARY_DIM", Const::U32(spec.rotary_dim as u32)),
+    ];
+    if let Some(eps) = spec.qk_norm {
+        consts.push(("EPS", Const::f32(eps)));
+    }
+    Variant { kernel: "rope_kv", slots, consts, workgroup: [lanes, 1, 1] }
+}
+
+/// One workgroup a head and row.
+pub fn grid(spec: &Spec, rows: usize) -> [u32; 3] {
+    [(spec.heads + 2 * spec.kv_heads) as u32, rows as u32, 1]
+}
+
+/// With and without head norms, whole and partial rotation, both storages.
+pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    for kv in [KvDtype::F16, KvDtype::F32] {
+        for (heads, kv_heads, head_dim, rotary_dim, qk_norm) in
+            [(9, 3, 64, 64, None), (16, 8, 128, 128, Some(1e-6)), (4, 2, 32, 24, None)]
+        {
+            variants.push(variant(&Spec { heads, kv_heads, head_dim, rotary_dim, qk_norm, kv }, profile));
+        }
+    }
+    variants
+}

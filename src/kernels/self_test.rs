@@ -1,0 +1,1 @@
+//! Every kernel against its twin on a small case, for `octavo doctor`.

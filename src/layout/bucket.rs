@@ -1,0 +1,53 @@
+//! Buckets: a plan's sizes rounded up, so that few bundles serve all plans. Grids are made for the bucket; kernels learn the
+//! real counts from the step inputs and skip the padding.
+
+use super::inputs::StepInputs;
+use crate::base::{ceil_div, KV_CHUNK};
+
+/// Rounded sizes of a plan: the key of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bucket {
+    /// Token rows; at least 1.
+    pub rows: usize,
+    /// Decode rows.
+    pub decode: usize,
+    /// Attention tiles over prompt rows.
+    pub tiles: usize,
+    /// Wanted logit rows.
+    pub samples: usize,
+    /// KV chunks of the longest decode row.
+    pub chunks: usize,
+}
+
+/// Upper ends for the sizes of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Token rows in a step.
+    pub max_rows: usize,
+    /// Slots.
+    pub max_slots: usize,
+    /// Longest context.
+    pub max_context: usize,
+}
+
+impl Bucket {
+    /// The bucket of the plan that `inputs` was built from.
+    pub fn of(inputs: &StepInputs, geometry: &Geometry) -> Self {
+        let header = &inputs.header;
+        let up = |count: u32, limit: usize| match count as usize {
+            0 => 0,
+            count => count.next_power_of_two().min(limit.max(count)),
+        };
+        let chunks = match header.decode_count {
+            0 => 0,
+            _ => ceil_div(inputs.decode_context, KV_CHUNK) as u32,
+        };
+        Self {
+            rows: up(header.row_count, geometry.max_rows),
+            decode: up(header.decode_count, geometry.max_slots),
+            tiles: up(header.tile_count, geometry.max_rows),
+            samples: up(header.sample_count, geometry.max_rows + geometry.max_slots),
+            chunks: up(chunks, ceil_div(geometry.max_context, KV_CHUNK)),
+        }
+    }
+}

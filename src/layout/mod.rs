@@ -1,0 +1,7 @@
+//! From a step plan to the bytes that the device reads. Pure: no GPU type.
+
+mod bucket;
+pub mod inputs;
+
+pub use bucket::{Bucket, Geometry};
+pub use inputs::{SeqState, StepHeader, StepInputs, MAX_CHUNKS_PER_SPLIT_ROW};

@@ -1,0 +1,35 @@
+//! Qwen2 and Qwen2.5: Llama with biases on queries, keys and values.
+
+use super::uniform::{self, UniformDecoder};
+use super::{Architecture, Config, Metadata, ModelSpec, WeightSource};
+use crate::error::Result;
+
+/// `Qwen2ForCausalLM`.
+pub struct Qwen2;
+
+impl Architecture for Qwen2 {
+    fn family(&self) -> &'static str {
+        "qwen2"
+    }
+
+    fn classes(&self) -> &'static [&'static str] {
+        &["Qwen2ForCausalLM"]
+    }
+
+    fn model_type(&self) -> &'static str {
+        "qwen2"
+    }
+
+    fn spec_from_config(&self, config: &Config, tensors: &dyn WeightSource) -> Result<ModelSpec> {
+        uniform::refuse_sliding_window(config)?;
+        let mut decoder = UniformDecoder::from_config(self.family(), config, tensors, None)?;
+        decoder.qkv_bias = true;
+        decoder.build()
+    }
+
+    fn spec_from_gguf(&self, metadata: Metadata<'_>, tensors: &dyn WeightSource) -> Result<ModelSpec> {
+        let mut decoder = UniformDecoder::from_gguf(self.family(), metadata, tensors)?;
+        decoder.qkv_bias = true;
+        decoder.build()
+    }
+}

@@ -1,0 +1,27 @@
+//! F16: half-precision weights.
+
+use super::{BLOCK_COLUMNS, PackedBlock, PlaneShape, QuantFormat, ScaleKind};
+use crate::base::DType;
+
+/// 32 little-endian f16. On the device: pairs in one u32, the earlier column in the low half.
+pub struct F16;
+
+impl QuantFormat for F16 {
+    fn dtype(&self) -> DType {
+        DType::F16
+    }
+
+    fn planes(&self) -> PlaneShape {
+        PlaneShape { code_vectors: 4, scale: ScaleKind::None, bits: false }
+    }
+
+    fn decode(&self, block: &[u8], out: &mut [f32; BLOCK_COLUMNS]) {
+        for (value, bytes) in out.iter_mut().zip(block.chunks_exact(2)) {
+            *value = half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32();
+        }
+    }
+
+    fn repack(&self, block: &[u8], out: &mut PackedBlock) {
+        out.set_codes(block);
+    }
+}

@@ -1,0 +1,44 @@
+//! CPU twins of the GPU kernels, in plain f64 loops, and a runner that joins them into a whole model.
+//!
+//! What a twin promises:
+//! - it computes the same function of the same inputs as the kernel whose name it bears, and nothing else;
+//! - all arithmetic is f64, in the order in which the formula is read: no blocking, no chunks, no fusing, no cleverness;
+//! - inputs that the kernel reads in a narrower type (weights, cos and sin tables, logits) come in that type, so that a
+//!   difference between twin and kernel is rounding of the kernel's own arithmetic, never of its inputs;
+//! - it keeps no state.
+//!
+//! What is *not* here: anything fast. The twins exist to be right; [`ReferenceRunner`] is meant for models of a few
+//! million weights.
+//!
+//! | twin | function |
+//! | --- | --- |
+//! | [`embed`] | a row of the embedding matrix |
+//! | [`norm`] | root-mean-square norm |
+//! | [`matmul`] | weights times activations, with the condition of each sum |
+//! | [`rope_kv`] | query and key norms, rotation |
+//! | [`attention`] | grouped-query attention of one token |
+//! | [`act_mul`] | `silu(gate) * up` |
+//! | [`sample`] | filters, exact distribution, draw |
+//! | [`score`] | log-probability of a known token |
+//! | [`advance`] | what a slot does after a token was sampled |
+//!
+//! [`tolerance`] says how far a kernel may be from its twin. [`model`] walks a
+//! [`ModelSpec`](crate::model::spec::ModelSpec), [`kv`] is paged memory, and [`runner`] runs step plans.
+
+pub mod act_mul;
+pub mod advance;
+pub mod attention;
+pub mod embed;
+pub mod kv;
+pub mod matmul;
+pub mod model;
+pub mod norm;
+pub mod rope_kv;
+pub mod runner;
+pub mod sample;
+pub mod score;
+pub mod tolerance;
+
+pub use kv::KvPrecision;
+pub use model::Trace;
+pub use runner::{ReferenceOptions, ReferenceRunner};

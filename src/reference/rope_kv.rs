@@ -1,0 +1,83 @@
+//! Twin of `rope_kv`: splits a row of fused projections, normalises query and key heads where the model does, and
+//! rotates them. Storing key and value through the block table is the work of [`kv`](super::kv).
+
+use super::norm::rms_norm;
+use crate::model::spec::AttnSpec;
+
+/// One token's heads, ready for attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rotated {
+    /// `[heads][head_dim]`.
+    pub query: Vec<f64>,
+    /// `[kv_heads][head_dim]`, as stored in KV memory.
+    pub key: Vec<f64>,
+    /// `[kv_heads][head_dim]`, as stored in KV memory.
+    pub value: Vec<f64>,
+}
+
+/// Rotates a head in place, in rotate-half form: with d pairs in `cos_sin` (the table's row for one position), element
+/// i and element i + d turn by the i-th angle, for i below d; elements from 2d on stay (Su et al. 2021; pairing as in
+/// the Hugging Face models).
+pub fn rotate(head: &mut [f64], cos_sin: &[[f32; 2]]) {
+    let half = cos_sin.len();
+    assert!(2 * half <= head.len(), "the rotary width {} exceeds the head's {}", 2 * half, head.len());
+    for (i, &[cos, sin]) in cos_sin.iter().enumerate() {
+        let (cos, sin) = (f64::from(cos), f64::from(sin));
+        let (a, b) = (head[i], head[i + half]);
+        head[i] = a * cos - b * sin;
+        head[i + half] = b * cos + a * sin;
+    }
+}
+
+/// The whole kernel for one token. `row` is `[query | key | value]` with biases added; the norms are the weights of
+/// the head norms, `[head_dim]`, and are used where `spec.qk_norm` is set.
+pub fn rope_kv(row: &[f64], spec: &AttnSpec, query_norm: &[f32], key_norm: &[f32], cos_sin: &[[f32; 2]]) -> Rotated {
+    let (query, rest) = row.split_at(spec.query_width());
+    let (key, value) = rest.split_at(spec.kv_width());
+    assert_eq!(value.len(), spec.kv_width(), "a fused row is query, key and value");
+    let rotated = |heads: &[f64], norm: &[f32]| {
+        let mut out = Vec::with_capacity(heads.len());
+        for head in heads.chunks(spec.head_dim) {
+            let mut head = match spec.qk_norm {
+                Some(qk_norm) => rms_norm(head, norm, qk_norm.eps),
+                None => head.to_vec(),
+            };
+            rotate(&mut head, cos_sin);
+            out.extend(head);
+        }
+        out
+    };
+    Rotated { query: rotated(query, query_norm), key: rotated(key, key_norm), value: value.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::spec::NormSpec;
+
+    #[test]
+    fn pairs_are_half_the_rotary_width_apart_and_the_tail_stays() {
+        let mut head = [1.0, 2.0, 3.0, 4.0, 5.0];
+        // A quarter turn of the first pair, none of the second.
+        rotate(&mut head, &[[0.0, 1.0], [1.0, 0.0]]);
+        assert_eq!(head, [-3.0, 2.0, 1.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn values_are_neither_normalised_nor_rotated() {
+        let spec = AttnSpec {
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 2,
+            scale: 1.0,
+            qkv_bias: false,
+            qk_norm: Some(NormSpec { eps: 0.0 }),
+            rope: 0,
+        };
+        let row = [3.0, 3.0, -5.0, 5.0, 0.5, -0.5, 7.0, 9.0];
+        let Rotated { query, key, value } = rope_kv(&row, &spec, &[1.0, 2.0], &[4.0, 1.0], &[[0.0, 1.0]]);
+        assert_eq!(query, [-2.0, 1.0, -2.0, -1.0]);
+        assert_eq!(key, [1.0, 4.0]);
+        assert_eq!(value, [7.0, 9.0]);
+    }
+}

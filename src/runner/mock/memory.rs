@@ -1,0 +1,276 @@
+//! The mock's device memory: slots, block tables and KV cells.
+
+use super::{Context, MockOptions, RunError, SampledToken, StepResult, TokenScore};
+use crate::base::{BLOCK_TOKENS, BlockId, SeqId, SlotId, TokenId};
+use crate::runner::Capacity;
+use crate::sampling::SamplingRow;
+use crate::sched::plan::{PrefillChunk, StepPlan};
+
+/// KV of one position.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    position: usize,
+    token: TokenId,
+    /// Hash of all tokens up to and with this one.
+    context: Context,
+}
+
+/// Why a row yields no more tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Halt {
+    Token,
+    Limit,
+    BadLogits,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    owner: SeqId,
+    table: Vec<Option<BlockId>>,
+    sampling: SamplingRow,
+    limit: usize,
+    /// Positions with KV; unknown until the first chunk says where it starts.
+    filled: Option<usize>,
+    /// Hash of the tokens at those positions, kept apart from the cells: what a read must find.
+    context: Option<Context>,
+    /// Input of the next step.
+    token: Option<TokenId>,
+    halt: Option<Halt>,
+}
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    slots: Vec<Option<Slot>>,
+    cells: Vec<Option<Cell>>,
+    capacity: Capacity,
+    start: Context,
+}
+
+type Run<T> = Result<T, RunError>;
+
+fn bug<T>(what: String) -> Run<T> {
+    Err(RunError::Bug(what))
+}
+
+impl Memory {
+    pub fn new(options: &MockOptions) -> Self {
+        let capacity = options.capacity;
+        Self {
+            slots: vec![None; capacity.slot_count as usize],
+            cells: vec![None; capacity.block_count as usize * BLOCK_TOKENS],
+            capacity,
+            start: Context::start(options.seed),
+        }
+    }
+
+    /// Carries out a whole plan, whose limits have been checked.
+    pub fn run(&mut self, plan: &StepPlan, options: &MockOptions, result: &mut StepResult) -> Run<()> {
+        self.set_up(plan)?;
+        // All rows write before any row reads, as in one layer of a batch: two rows that write to the same block are
+        // found out whatever their order.
+        for (chunk, tokens) in plan.chunks() {
+            self.write_chunk(chunk, tokens)?;
+        }
+        for step in 0..plan.steps {
+            for row in &plan.decode {
+                self.write_decode(row.seq, row.slot, row.position as usize, step)?;
+            }
+            if step == 0 {
+                for (chunk, tokens) in plan.chunks() {
+                    self.read_chunk(chunk, tokens, options, result)?;
+                }
+            }
+            for row in &plan.decode {
+                let slot = self.slot(row.slot, row.seq)?;
+                if slot.halt.is_none() {
+                    let filled = slot.filled.unwrap_or(0);
+                    let context = self.read(row.slot, row.seq, filled)?;
+                    self.sample(row.slot, row.seq, context, options, result)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_up(&mut self, plan: &StepPlan) -> Run<()> {
+        for slot in &plan.closed_slots {
+            match self.slots.get_mut(slot.index()) {
+                Some(slot) => *slot = None,
+                None => return bug(format!("slot {slot} is closed, but does not exist")),
+            }
+        }
+        for init in &plan.new_slots {
+            let limit = init.position_limit as usize;
+            if limit > self.capacity.max_model_len as usize {
+                return bug(format!("sequence {} may reach {limit}, beyond the context", init.seq));
+            }
+            let Some(slot) = self.slots.get_mut(init.slot.index()) else {
+                return bug(format!("slot {} is opened, but does not exist", init.slot));
+            };
+            let table = vec![None; (self.capacity.max_model_len as usize).div_ceil(BLOCK_TOKENS)];
+            *slot = Some(Slot {
+                owner: init.seq,
+                table,
+                sampling: init.sampling,
+                limit,
+                filled: None,
+                context: None,
+                token: None,
+                halt: None,
+            });
+        }
+        for update in &plan.table_updates {
+            if update.block.0 >= self.capacity.block_count {
+                return bug(format!("block {} does not exist", update.block));
+            }
+            let entry = self.slots.get_mut(update.slot.index()).and_then(Option::as_mut);
+            match entry.and_then(|slot| slot.table.get_mut(update.index as usize)) {
+                Some(entry @ None) => *entry = Some(update.block),
+                Some(Some(_)) => return bug(format!("entry {} of slot {} is set twice", update.index, update.slot)),
+                None => return bug(format!("entry {} of slot {} does not exist", update.index, update.slot)),
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&self, id: SlotId, seq: SeqId) -> Run<&Slot> {
+        match self.slots.get(id.index()).and_then(Option::as_ref) {
+            Some(slot) if slot.owner == seq => Ok(slot),
+            Some(slot) => bug(format!("slot {id} belongs to sequence {}, not {seq}", slot.owner)),
+            None => bug(format!("slot {id} is closed, but sequence {seq} runs in it")),
+        }
+    }
+
+    fn slot_mut(&mut self, id: SlotId, seq: SeqId) -> Run<&mut Slot> {
+        self.slot(id, seq)?;
+        self.slots[id.index()].as_mut().ok_or_else(|| RunError::Bug(format!("slot {id} is closed")))
+    }
+
+    fn cell_index(&self, id: SlotId, seq: SeqId, position: usize) -> Run<usize> {
+        match self.slot(id, seq)?.table.get(position / BLOCK_TOKENS) {
+            Some(Some(block)) => Ok(block.index() * BLOCK_TOKENS + position % BLOCK_TOKENS),
+            _ => bug(format!("sequence {seq} has no block for position {position}")),
+        }
+    }
+
+    /// Writes the KV of `position`. Where the sequence starts on cached blocks, the cell before is trusted; `read`
+    /// verifies it.
+    fn write(&mut self, id: SlotId, seq: SeqId, position: usize, token: TokenId) -> Run<()> {
+        let before = match (self.slot(id, seq)?.context, position.checked_sub(1)) {
+            (Some(context), _) => context,
+            (None, None) => self.start,
+            (None, Some(before)) => match self.cells[self.cell_index(id, seq, before)?] {
+                Some(cell) => cell.context,
+                None => return bug(format!("sequence {seq} reads KV at {before} that was never written")),
+            },
+        };
+        let at = self.cell_index(id, seq, position)?;
+        let context = before.then(token);
+        self.cells[at] = Some(Cell { position, token, context });
+        self.slot_mut(id, seq)?.context = Some(context);
+        Ok(())
+    }
+
+    /// Attends to the first `end` positions, all that the sequence has, and returns their hash.
+    fn read(&self, id: SlotId, seq: SeqId, end: usize) -> Run<Context> {
+        let mut context = self.start;
+        for position in 0..end {
+            let Some(cell) = self.cells[self.cell_index(id, seq, position)?] else {
+                return bug(format!("sequence {seq} reads KV at {position} that was never written"));
+            };
+            context = context.then(cell.token);
+            if cell.position != position || cell.context != context {
+                return bug(format!(
+                    "sequence {seq} reads KV at {position}, but finds that of position {} in another context",
+                    cell.position
+                ));
+            }
+        }
+        if self.slot(id, seq)?.context != Some(context) {
+            return bug(format!("sequence {seq} finds the KV of another sequence in its blocks"));
+        }
+        Ok(context)
+    }
+
+    fn write_chunk(&mut self, chunk: &PrefillChunk, tokens: &[TokenId]) -> Run<()> {
+        let PrefillChunk { seq, slot: id, start, .. } = *chunk;
+        let (start, slot) = (start as usize, self.slot(id, seq)?);
+        if slot.token.is_some() || slot.halt.is_some() {
+            return bug(format!("sequence {seq} prefills after it began to decode"));
+        }
+        if slot.filled.is_some_and(|filled| filled != start) {
+            return bug(format!("sequence {seq} has KV up to {:?}, but prefills from {start}", slot.filled));
+        }
+        for (offset, token) in tokens.iter().enumerate() {
+            if *token >= self.capacity.vocab_size {
+                return bug(format!("token {token} is outside the vocabulary"));
+            }
+            self.write(id, seq, start + offset, *token)?;
+        }
+        self.slot_mut(id, seq)?.filled = Some(start + tokens.len());
+        Ok(())
+    }
+
+    fn read_chunk(
+        &mut self,
+        chunk: &PrefillChunk,
+        tokens: &[TokenId],
+        options: &MockOptions,
+        result: &mut StepResult,
+    ) -> Run<()> {
+        let PrefillChunk { seq, slot, start, len, last, score, next_token } = *chunk;
+        let context = self.read(slot, seq, (start + len) as usize)?;
+        if score {
+            let following = tokens[1..].iter().copied().chain(next_token);
+            for (position, token) in (start + 1..).zip(following) {
+                result.scores.push(TokenScore { seq, position, logprob: MockOptions::logprob(token) });
+            }
+        }
+        if last { self.sample(slot, seq, context, options, result) } else { Ok(()) }
+    }
+
+    fn write_decode(&mut self, seq: SeqId, id: SlotId, position: usize, step: u16) -> Run<()> {
+        let slot = self.slot(id, seq)?;
+        match slot.halt {
+            Some(Halt::Limit) if step == 0 => return bug(format!("sequence {seq} is planned beyond its limit")),
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        let (Some(token), Some(filled)) = (slot.token, slot.filled) else {
+            return bug(format!("sequence {seq} decodes before its prompt is done"));
+        };
+        if step == 0 && position != filled {
+            return bug(format!("sequence {seq} has KV up to {filled}, but decodes at {position}"));
+        }
+        self.write(id, seq, filled, token)?;
+        self.slot_mut(id, seq)?.filled = Some(filled + 1);
+        Ok(())
+    }
+
+    /// Samples the token after the `filled` positions of a slot and decides whether it goes on.
+    fn sample(
+        &mut self,
+        id: SlotId,
+        seq: SeqId,
+        context: Context,
+        options: &MockOptions,
+        result: &mut StepResult,
+    ) -> Run<()> {
+        let slot = self.slot_mut(id, seq)?;
+        let index = slot.filled.unwrap_or(0);
+        if index >= slot.limit {
+            return bug(format!("sequence {seq} samples token {index}, its limit is {}", slot.limit));
+        }
+        let token = options.next_token(context, &slot.sampling);
+        let stops = &slot.sampling.stops[..slot.sampling.stop_count as usize];
+        slot.token = token;
+        slot.halt = match token {
+            None => Some(Halt::BadLogits),
+            Some(token) if stops.contains(&token) => Some(Halt::Token),
+            Some(_) if index + 1 == slot.limit => Some(Halt::Limit),
+            Some(_) => None,
+        };
+        result.tokens.push(SampledToken { seq, slot: id, token });
+        Ok(())
+    }
+}

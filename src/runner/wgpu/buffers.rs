@@ -1,0 +1,213 @@
+//! Activations and KV memory: sized once, never reallocated.
+
+use crate::base::{BLOCK_TOKENS, KV_CHUNK, ceil_div};
+use crate::config::{ContextChoice, EngineConfig};
+use crate::error::{Error, Result};
+use crate::gpu::memory::{Buffer, Slice, Use};
+use crate::gpu::{DeviceKind, Gpu};
+use crate::kernels::sample::{Sampled, VOCAB_BLOCK};
+use crate::kernels::{attention, attn_combine};
+use crate::layout::inputs::SeqState;
+use crate::layout::{Geometry, StepInputs};
+use crate::model::spec::ModelSpec;
+use super::load::logits_stride;
+
+/// Sizes of everything that does not hold weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) geometry: Geometry,
+    /// KV blocks.
+    pub(super) block_count: usize,
+    /// Block table entries of a slot.
+    pub(super) table_stride: usize,
+    /// Rows of the logits buffer.
+    pub(super) logit_rows: usize,
+    /// Rows that may want logits in one step.
+    pub(super) max_samples: usize,
+    /// Decode steps in one submission.
+    pub(super) max_steps: usize,
+}
+
+/// Logits of the rows of one pass; more rows take several passes.
+const LOGITS_BYTES: usize = 32 << 20;
+/// Decode rows times head tiles below which a row's chunks get workgroups of their own.
+const SPLIT_BELOW: usize = 64;
+/// KV memory that a software adapter takes unless told otherwise: it is ordinary memory, and clearing it takes time.
+const SOFTWARE_KV_BYTES: u64 = 512 << 20;
+/// Device memory assumed where the user set no limit; no portable call tells what is free.
+const ASSUMED_MEMORY: [(DeviceKind, u64); 4] = [
+    (DeviceKind::Cpu, 4 << 30),
+    (DeviceKind::Integrated, 4 << 30),
+    (DeviceKind::Other, 4 << 30),
+    (DeviceKind::Discrete, 8 << 30),
+];
+
+impl Sizes {
+    /// Sizes for `config` with `weight_bytes` of weights.
+    ///
+    /// # Errors
+    /// Not even the smallest context fits; the message says what would.
+    pub(super) fn new(spec: &ModelSpec, config: &EngineConfig, gpu: &Gpu, weight_bytes: u64) -> Result<Self> {
+        let profile = &gpu.profile;
+        let rows = config.max_num_batched_tokens.next_multiple_of(8);
+        let max_samples = rows + config.max_num_seqs;
+        let logits_row = logits_stride(spec.vocab_size) * 4;
+        let sizes = |max_context: usize, block_count: usize| Self {
+            geometry: Geometry { max_rows: rows, max_slots: config.max_num_seqs, max_context },
+            block_count,
+            table_stride: ceil_div(max_context, BLOCK_TOKENS),
+            logit_rows: (LOGITS_BYTES / logits_row).clamp(1, max_samples),
+            max_samples,
+            max_steps: usize::from(config.steps_per_submit),
+        };
+        let block_bytes = config.kv_bytes_per_token * BLOCK_TOKENS as u64;
+        let block_count = match config.num_kv_blocks {
+            Some(blocks) => blocks as u64,
+            None => {
+                let assumed = ASSUMED_MEMORY.iter().find(|(kind, _)| *kind == profile.kind);
+                let budget = config.memory_limit.unwrap_or(assumed.map_or(4 << 30, |(_, bytes)| *bytes));
+                let usable = (budget as f64 * f64::from(config.gpu_memory_utilization)) as u64;
+                let fixed = weight_bytes + sizes(config.max_model_len, 0).activation_bytes(spec, config);
+                let kv = usable.saturating_sub(fixed);
+                let kv = match (profile.kind, config.memory_limit) {
+                    (DeviceKind::Cpu, None) => kv.min(SOFTWARE_KV_BYTES),
+                    _ => kv,
+                };
+                let wanted = config.max_num_seqs * ceil_div(config.max_model_len, BLOCK_TOKENS);
+                if kv < block_bytes {
+                    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+                    return Err(Error::memory(format!(
+                        "weights and activations take {} MiB of the {} MiB that may be used, which leaves no room for \
+                         the KV cache; raise --memory-limit, or lower --max-num-batched-tokens",
+                        mib(fixed),
+                        mib(usable)
+                    )));
+                }
+                (kv / block_bytes).min(wanted as u64)
+            }
+        };
+        // K and V of a layer are one binding each.
+        let widest = spec.layers.iter().map(|layer| layer.attn.kv_width()).max().unwrap_or(1);
+        let layer_block = (widest * BLOCK_TOKENS * config.kv_dtype.bytes()) as u64;
+        let block_count = block_count.min(profile.max_binding.min(profile.max_buffer) / layer_block) as usize;
+        let fits = block_count * BLOCK_TOKENS;
+        if fits < config.max_model_len && config.context == ContextChoice::Asked {
+            return Err(Error::memory(format!(
+                "max_model_len is {}, but the memory for the KV cache holds {fits} tokens; lower it to {fits}, or raise \
+                 --memory-limit",
+                config.max_model_len
+            )));
+        }
+        Ok(sizes(config.max_model_len.min(fits), block_count))
+    }
+
+    fn activation_bytes(&self, spec: &ModelSpec, _config: &EngineConfig) -> u64 {
+        let rows = self.geometry.max_rows;
+        let widths = Widths::of(spec);
+        let row = 2 * spec.hidden_size + widths.qkv + widths.query + 3 * widths.intermediate;
+        let logits = self.logit_rows * (logits_stride(spec.vocab_size) + spec.hidden_size);
+        ((rows * row + logits) * 4) as u64
+    }
+
+    /// Whether `rows` decode rows with `chunks` chunks give each chunk a workgroup of its own.
+    pub(super) fn splits(&self, spec: &attention::Spec, rows: usize, chunks: usize) -> bool {
+        chunks > 1 && rows * (spec.heads / spec.heads_per_tile()) < SPLIT_BELOW
+    }
+}
+
+/// Widest rows of any layer.
+pub(super) struct Widths {
+    pub(super) qkv: usize,
+    pub(super) query: usize,
+    pub(super) intermediate: usize,
+}
+
+impl Widths {
+    pub(super) fn of(spec: &ModelSpec) -> Self {
+        let widest = |width: fn(&crate::model::spec::LayerSpec) -> usize| spec.layers.iter().map(width).max().unwrap_or(0);
+        Self {
+            qkv: widest(|layer| layer.attn.query_width() + 2 * layer.attn.kv_width()),
+            query: widest(|layer| layer.attn.query_width()),
+            intermediate: widest(|layer| layer.mlp.intermediate_size),
+        }
+    }
+}
+
+/// All of it.
+pub(super) struct Buffers {
+    pub(super) inputs: Slice,
+    pub(super) slots: Slice,
+    pub(super) tables: Slice,
+    pub(super) rows: Slice,
+    pub(super) hidden: Slice,
+    pub(super) normed: Slice,
+    pub(super) qkv: Slice,
+    pub(super) attended: Slice,
+    pub(super) partials: Slice,
+    pub(super) gate: Slice,
+    pub(super) up: Slice,
+    pub(super) activated: Slice,
+    pub(super) wanted: Slice,
+    pub(super) logits: Slice,
+    pub(super) scanned: Slice,
+    pub(super) sampled: Slice,
+    /// (keys, values) of each layer.
+    pub(super) kv: Vec<(Slice, Slice)>,
+    /// Bytes of `kv`.
+    pub(super) kv_bytes: u64,
+}
+
+impl Buffers {
+    /// Allocates everything.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn new(gpu: &Gpu, spec: &ModelSpec, config: &EngineConfig, sizes: &Sizes) -> Result<Self> {
+        let storage = |label: &str, bytes: usize| Ok(gpu.memory.create(label, bytes as u64, Use::Storage)?.whole());
+        let floats = |label: &str, rows: usize, width: usize| storage(label, rows * width * 4);
+        let widths = Widths::of(spec);
+        let (rows, slots) = (sizes.geometry.max_rows, sizes.geometry.max_slots);
+        let fused = 0;
+        let mut kv = Vec::with_capacity(spec.layers.len());
+        for layer in &spec.layers {
+            let bytes = sizes.block_count * BLOCK_TOKENS * layer.attn.kv_width() * config.kv_dtype.bytes();
+            kv.push((storage("keys", bytes)?, storage("values", bytes)?));
+        }
+        let chunks = ceil_div(sizes.geometry.max_context, KV_CHUNK).next_power_of_two();
+        let partials = (spec.layers.iter())
+            .map(|layer| {
+                let spec = attention::Spec::new(&layer.attn, config.kv_dtype);
+                let rows = (1..=slots).filter(|rows| sizes.splits(&spec, *rows, chunks)).max().unwrap_or(0);
+                attn_combine::partial_bytes(&spec, rows.next_power_of_two(), chunks)
+            })
+            .max();
+        let stride = logits_stride(spec.vocab_size);
+        let scan_blocks = spec.vocab_size.div_ceil(VOCAB_BLOCK);
+        let kv_bytes = kv.iter().map(|(keys, values): &(Slice, Slice)| keys.bytes + values.bytes).sum();
+        Ok(Self {
+            inputs: storage("step inputs", StepInputs::capacity_bytes(rows, slots, sizes.table_stride))?,
+            slots: storage("slots", slots * size_of::<SeqState>())?,
+            tables: storage("block tables", slots * sizes.table_stride * 4)?,
+            rows: storage("rows", rows * 16)?,
+            hidden: floats("hidden", rows, spec.hidden_size)?,
+            normed: floats("normed", rows, spec.hidden_size)?,
+            qkv: floats("qkv", rows, widths.qkv)?,
+            attended: floats("attended", rows, widths.query)?,
+            partials: storage("attention partials", partials.unwrap_or(0) as usize)?,
+            gate: floats("gate", rows, fused + widths.intermediate)?,
+            up: floats("up", rows, widths.intermediate)?,
+            activated: floats("activated", rows, widths.intermediate)?,
+            wanted: floats("wanted rows", sizes.logit_rows.next_multiple_of(8), spec.hidden_size)?,
+            logits: floats("logits", sizes.logit_rows, stride)?,
+            scanned: storage("scanned", sizes.logit_rows * scan_blocks * 16)?,
+            sampled: storage("sampled", sizes.max_samples * size_of::<Sampled>())?,
+            kv,
+            kv_bytes,
+        })
+    }
+
+    /// The buffer of the step inputs.
+    pub(super) fn inputs_buffer(&self) -> &Buffer {
+        &self.inputs.buffer
+    }
+}

@@ -1,0 +1,380 @@
+//! Runs plans on a GPU: plan -> inputs -> bundle -> submission -> results, one submission late.
+
+mod arena;
+mod buffers;
+mod forward;
+mod load;
+mod matrix;
+
+use self::buffers::{Buffers, Sizes};
+use self::forward::Forward;
+use self::load::{DeviceModel, Loader, Shape, logits_stride};
+use super::{Capacity, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
+use crate::base::{Epoch, KV_CHUNK, ceil_div};
+use crate::config::{EngineConfig, LoadProgress, LoadStage, RunnerInfo};
+use crate::error::{Error, ErrorKind, Result};
+use crate::gpu::device::ShaderMode;
+use crate::gpu::memory::Slice;
+use crate::gpu::readback::Readback;
+use crate::gpu::{AdapterChoice, Bundle, Gpu, Recorder};
+use crate::kernels::sample::{SampleParams, Sampled, VOCAB_BLOCK};
+use crate::layout::inputs::{BAD_LOGITS, NONE, SampleOwner};
+use crate::layout::{Bucket, StepInputs};
+use crate::model::files::ModelFiles;
+use crate::model::spec::ModelSpec;
+use crate::sched::plan::StepPlan;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// A model on a GPU.
+pub struct WgpuRunner {
+    // Fields are dropped in order: what refers to the device before the device.
+    bundles: HashMap<Bucket, Bundle>,
+    update: Bundle,
+    recorder: Recorder,
+    readback: Readback,
+    buffers: Buffers,
+    model: DeviceModel,
+    combine: Vec<Slice>,
+    sample: Vec<Slice>,
+    inputs: StepInputs,
+    pending: VecDeque<Pending>,
+    spare: Vec<Vec<SampleOwner>>,
+    sizes: Sizes,
+    tile_queries: usize,
+    vocab_size: usize,
+    eager: bool,
+    submissions: u64,
+    gpu: Gpu,
+}
+
+/// A submission whose results are on their way.
+struct Pending {
+    epoch: Epoch,
+    steps: usize,
+    /// Samples that each step reports, padding included.
+    stride: usize,
+    owners: Vec<SampleOwner>,
+}
+
+/// Counters of a runner, for benches and for tests of what must not grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunnerCounters {
+    /// Submissions so far.
+    pub submissions: u64,
+    /// Host time spent encoding and submitting, in microseconds.
+    pub encode_micros: u64,
+    /// Buffers created.
+    pub buffers: u64,
+    /// Bind groups created.
+    pub bind_groups: u64,
+    /// Pipelines compiled.
+    pub pipelines: usize,
+    /// Bundles recorded.
+    pub bundles: usize,
+    /// Weight bytes that one decode step reads.
+    pub weight_bytes_per_step: u64,
+}
+
+impl WgpuRunner {
+    /// Opens the device that `config` names and loads the model onto it.
+    ///
+    /// # Errors
+    /// No adapter, too little memory, a broken file.
+    pub fn load(
+        files: &ModelFiles,
+        config: &EngineConfig,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self> {
+        progress(LoadProgress { stage: LoadStage::Opening, done: 0, total: 1 });
+        let choice = config.adapter.as_deref().map_or(AdapterChoice::Best, AdapterChoice::parse);
+        let mode = if config.checked_shaders { ShaderMode::Checked } else { ShaderMode::Trusted };
+        let gpu = Gpu::open(&choice, mode)?;
+        progress(LoadProgress { stage: LoadStage::Opening, done: 1, total: 1 });
+        Self::on_device(gpu, files, config, progress)
+    }
+
+    /// Loads the model onto a device that is open already.
+    ///
+    /// # Errors
+    /// Too little memory, a broken file.
+    pub fn on_device(
+        gpu: Gpu,
+        files: &ModelFiles,
+        config: &EngineConfig,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self> {
+        let spec = &files.spec;
+        check_shape(spec)?;
+        let file_bytes = weight_bytes(files);
+        let sizes = Sizes::new(spec, config, &gpu, file_bytes)?;
+        let binding_limit = gpu.profile.max_binding.min(gpu.profile.max_buffer);
+        let binding_limit = binding_limit.min(config.binding_limit.unwrap_or(u64::MAX));
+        let rounds = sizes.max_samples.div_ceil(sizes.logit_rows);
+        let shape = Shape {
+            max_model_len: sizes.geometry.max_context,
+            kv: config.kv_dtype,
+            logit_rows: sizes.logit_rows,
+            rounds,
+        };
+        let mut loader = Loader::new(&gpu, files, binding_limit, progress);
+        let model = DeviceModel::load(&mut loader, files, &shape)?;
+        let mut combine = Vec::new();
+        for params in forward::combine_params(ceil_div(sizes.geometry.max_context, KV_CHUNK)) {
+            combine.push(loader.params(bytemuck::bytes_of(&params))?);
+        }
+        let mut sample = Vec::new();
+        for round in 0..rounds {
+            let params = SampleParams {
+                vocab_size: spec.vocab_size as u32,
+                logits_stride: logits_stride(spec.vocab_size) as u32,
+                block_count: spec.vocab_size.div_ceil(VOCAB_BLOCK) as u32,
+                first_sample: (round * sizes.logit_rows) as u32,
+                sample_limit: sizes.logit_rows as u32,
+                reserved: [0; 3],
+            };
+            sample.push(loader.params(bytemuck::bytes_of(&params))?);
+        }
+        loader.uploader.flush()?;
+        drop(loader);
+        let buffers = Buffers::new(&gpu, spec, config, &sizes)?;
+        let results = (sizes.max_samples).max(sizes.max_steps * sizes.geometry.max_slots.next_power_of_two());
+        let readback = Readback::new(&gpu, config.max_in_flight, (results * size_of::<Sampled>()) as u64)?;
+        let tile_queries = model.layers.iter().map(|layer| layer.attention.tile_queries()).min().unwrap_or(1);
+        let mut runner = Self {
+            bundles: HashMap::new(),
+            update: Bundle::default(),
+            recorder: Recorder::default(),
+            readback,
+            buffers,
+            model,
+            combine,
+            sample,
+            inputs: StepInputs::default(),
+            pending: VecDeque::with_capacity(config.max_in_flight),
+            spare: Vec::new(),
+            sizes,
+            tile_queries,
+            vocab_size: spec.vocab_size,
+            eager: config.eager,
+            submissions: 0,
+            gpu,
+        };
+        runner.warm_up(progress)?;
+        Ok(runner)
+    }
+
+    /// What it runs on and what it took.
+    pub fn info(&self) -> RunnerInfo {
+        let profile = &self.gpu.profile;
+        let single = Bucket { rows: 1, decode: 1, tiles: 0, samples: 1, chunks: 1 };
+        RunnerInfo {
+            adapter: profile.name.clone(),
+            backend: profile.backend.clone(),
+            driver: profile.driver.clone(),
+            device_bytes: self.gpu.memory.live_bytes(),
+            weight_bytes: self.model.weight_bytes,
+            kv_bytes: self.buffers.kv_bytes,
+            dispatches_per_step: self.bundles.get(&single).map_or(0, |bundle| bundle.dispatch_count() as u32),
+        }
+    }
+
+    /// Counters so far.
+    pub fn counters(&self) -> RunnerCounters {
+        RunnerCounters {
+            submissions: self.submissions,
+            encode_micros: self.readback.encode_micros(),
+            buffers: self.gpu.memory.created_count(),
+            bind_groups: self.recorder.group_count(),
+            pipelines: self.gpu.registry.pipeline_count(),
+            bundles: self.bundles.len(),
+            weight_bytes_per_step: self.model.bytes_per_step,
+        }
+    }
+
+    /// Dispatches of one decode step for a single sequence, by kernel.
+    pub fn census(&self) -> Vec<(&'static str, usize)> {
+        let single = Bucket { rows: 1, decode: 1, tiles: 0, samples: 1, chunks: 1 };
+        self.bundles.get(&single).map(Bundle::census).unwrap_or_default()
+    }
+
+    /// The device, for tests that break it.
+    #[doc(hidden)]
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Records and runs, without a single valid row, the buckets that use each pipeline: software drivers compile at the
+    /// first dispatch, and no request shall wait for that.
+    fn warm_up(&mut self, progress: &mut dyn FnMut(LoadProgress)) -> Result<()> {
+        let slots = self.sizes.geometry.max_slots;
+        let long = ceil_div(self.sizes.geometry.max_context, KV_CHUNK) > 1;
+        let decode = |rows: usize, chunks| Bucket { rows, decode: rows, tiles: 0, samples: rows, chunks };
+        let mut buckets: Vec<Bucket> =
+            [1, 2, 4, 8].into_iter().filter(|rows| *rows <= slots).map(|rows| decode(rows, 1)).collect();
+        if long {
+            buckets.push(decode(1, 2));
+        }
+        buckets.push(Bucket { rows: 8, decode: 0, tiles: 8, samples: 1, chunks: 0 });
+        let total = buckets.len() as u64;
+        self.inputs.build(&StepPlan::default(), self.sizes.table_stride, self.tile_queries);
+        self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
+        self.update = {
+            let mut recorder = std::mem::take(&mut self.recorder);
+            let update = self.forward().record_update(&mut recorder);
+            self.recorder = recorder;
+            update?
+        };
+        let results = self.buffers.sampled.buffer.slice(0, 16);
+        self.gpu.run(&self.update, &results)?;
+        for (done, bucket) in buckets.into_iter().enumerate() {
+            progress(LoadProgress { stage: LoadStage::Compiling, done: done as u64, total });
+            let bundle = self.record(&bucket)?;
+            self.gpu.run(&bundle, &results)?;
+            self.bundles.insert(bucket, bundle);
+        }
+        // wgpu clears a buffer when it is first used; the KV pools have been used above, so that this is over too.
+        progress(LoadProgress { stage: LoadStage::Compiling, done: total, total });
+        Ok(())
+    }
+
+    fn forward(&self) -> Forward<'_> {
+        Forward {
+            gpu: &self.gpu,
+            model: &self.model,
+            buffers: &self.buffers,
+            sizes: &self.sizes,
+            combine: &self.combine,
+            sample: &self.sample,
+            vocab_size: self.vocab_size,
+        }
+    }
+
+    fn record(&mut self, bucket: &Bucket) -> Result<Bundle> {
+        // An eager step shares nothing with earlier ones, not even bind groups.
+        let mut recorder = if self.eager { Recorder::default() } else { std::mem::take(&mut self.recorder) };
+        let bundle = self.forward().record_step(&mut recorder, bucket);
+        self.recorder = recorder;
+        bundle
+    }
+
+    fn check_plan(&self, plan: &StepPlan) -> Result<()> {
+        let geometry = &self.sizes.geometry;
+        let fits = plan.token_count() <= geometry.max_rows
+            && plan.decode.len() <= geometry.max_slots
+            && usize::from(plan.steps) <= self.sizes.max_steps
+            && (plan.steps <= 1 || plan.prefill.is_empty());
+        match fits && plan.copies.is_empty() {
+            true => Ok(()),
+            false => Err(Error::bug(format!("the plan breaks the runner's limits: {plan}"))),
+        }
+    }
+
+    fn try_submit(&mut self, plan: &StepPlan) -> Result<()> {
+        self.gpu.check()?;
+        self.check_plan(plan)?;
+        self.inputs.build(plan, self.sizes.table_stride, self.tile_queries);
+        let bucket = Bucket::of(&self.inputs, &self.sizes.geometry);
+        if self.eager || !self.bundles.contains_key(&bucket) {
+            let bundle = self.record(&bucket)?;
+            self.bundles.insert(bucket, bundle);
+        }
+        let bundle = self.bundles.get(&bucket).ok_or_else(|| Error::bug("a bundle vanished"))?;
+        self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
+        let stride = bucket.samples.max(1);
+        let results = self.buffers.sampled.buffer.slice(0, (stride * size_of::<Sampled>()) as u64);
+        let update = (self.inputs.header.update_count > 0).then_some(&self.update);
+        self.readback.submit(&self.gpu, update, bundle, u32::from(plan.steps.max(1)), &results)?;
+        self.submissions += 1;
+        let mut owners = self.spare.pop().unwrap_or_default();
+        owners.clone_from(&self.inputs.owners);
+        self.pending.push_back(Pending { epoch: plan.epoch, steps: usize::from(plan.steps.max(1)), stride, owners });
+        Ok(())
+    }
+
+    fn try_poll(&mut self, wait: Wait, result: &mut StepResult) -> Result<bool> {
+        let wait = match wait {
+            Wait::No => Duration::ZERO,
+            Wait::AtMost(time) => time,
+        };
+        let Some(landed) = self.readback.land(&self.gpu, wait)? else { return Ok(false) };
+        let pending = self.pending.pop_front().ok_or_else(|| Error::bug("results without a submission"))?;
+        result.clear();
+        result.epoch = pending.epoch;
+        result.micros = landed.micros as u32;
+        self.readback.take(landed, |bytes| deliver(bytes, &pending, result))?;
+        self.spare.push(pending.owners);
+        Ok(true)
+    }
+}
+
+/// Sorts what the device reported into tokens and scores.
+fn deliver(bytes: &[u8], pending: &Pending, result: &mut StepResult) {
+    let sampled: &[Sampled] = bytemuck::cast_slice(bytes);
+    for step in sampled.chunks(pending.stride).take(pending.steps) {
+        for (sampled, owner) in step.iter().zip(&pending.owners) {
+            let SampleOwner { seq, slot, scored } = *owner;
+            match (scored, sampled.token) {
+                (_, NONE) => {}
+                (Some(position), token) => {
+                    let logprob = if token == BAD_LOGITS { f64::NAN } else { sampled.logprob() };
+                    result.scores.push(TokenScore { seq, position, logprob });
+                }
+                (None, BAD_LOGITS) => result.tokens.push(SampledToken { seq, slot, token: None }),
+                (None, token) => result.tokens.push(SampledToken { seq, slot, token: Some(token) }),
+            }
+        }
+    }
+}
+
+impl ModelRunner for WgpuRunner {
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            block_count: self.sizes.block_count as u32,
+            slot_count: self.sizes.geometry.max_slots as u32,
+            max_batched_tokens: self.sizes.geometry.max_rows as u32,
+            max_model_len: self.sizes.geometry.max_context as u32,
+            max_steps: self.sizes.max_steps as u16,
+            vocab_size: self.vocab_size as u32,
+        }
+    }
+
+    fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError> {
+        self.try_submit(plan).map_err(run_error)
+    }
+
+    fn poll(&mut self, wait: Wait, result: &mut StepResult) -> Result<bool, RunError> {
+        self.try_poll(wait, result).map_err(run_error)
+    }
+}
+
+fn run_error(error: Error) -> RunError {
+    match error.kind() {
+        ErrorKind::DeviceLost => RunError::DeviceLost(error.to_string()),
+        ErrorKind::Memory => RunError::OutOfMemory(error.to_string()),
+        _ => RunError::Bug(error.to_string()),
+    }
+}
+
+/// Bytes that the weights take in the files, which is what they take on the device but for padding.
+fn weight_bytes(files: &ModelFiles) -> u64 {
+    let bytes = files.tensors.infos().map(|info| {
+        info.shape.iter().product::<usize>() / info.dtype.block_elements() * info.dtype.block_bytes()
+    });
+    bytes.sum::<usize>() as u64
+}
+
+/// What the kernels ask of a model's dimensions.
+fn check_shape(spec: &ModelSpec) -> Result<()> {
+    for layer in &spec.layers {
+        let head_dim = layer.attn.head_dim;
+        let rotary_dim = spec.ropes[layer.attn.rope].rotary_dim;
+        if head_dim % 8 != 0 || head_dim > 512 || rotary_dim % 4 != 0 {
+            return Err(Error::load(format!(
+                "heads of {head_dim} elements, {rotary_dim} of them rotating, are not supported: octavo needs a \
+                 multiple of 8 up to 512, and of 4"
+            )));
+        }
+    }
+    Ok(())
+}

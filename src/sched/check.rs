@@ -1,0 +1,93 @@
+//! The invariants of the scheduler, for tests.
+
+use super::Scheduler;
+use super::plan::StepPlan;
+use super::sequence::SeqState;
+use crate::base::{BLOCK_TOKENS, SlotId};
+use std::collections::HashMap;
+
+impl Scheduler {
+    /// Panics if an invariant is broken. O(blocks + tokens), so tests call it, and the engine does not.
+    pub fn check(&self) {
+        self.pool.check();
+        let mut holders = HashMap::new();
+        let mut slots = self.free_slots.clone();
+        for (id, sequence) in &self.sequences {
+            assert_eq!(*id, sequence.id, "sequence under a wrong id");
+            let waits = self.waiting.iter().filter(|other| *other == id).count();
+            let runs = self.running.iter().filter(|other| *other == id).count();
+            let (total, computed) = (sequence.total(), sequence.computed);
+            match sequence.state {
+                SeqState::Waiting => {
+                    assert_eq!((waits, runs), (1, 0), "places of waiting sequence {id}");
+                    assert!(sequence.table.is_empty() && computed == 0, "waiting sequence {id} holds blocks");
+                }
+                SeqState::Prefill(_) => {
+                    assert_eq!((waits, runs), (0, 1), "places of running sequence {id}");
+                    assert!(computed < sequence.tokens.len(), "sequence {id} has nothing to prefill");
+                    assert_eq!(sequence.in_flight, 0, "sequence {id} samples before its prompt is done");
+                }
+                SeqState::Decode(_) => {
+                    assert_eq!((waits, runs), (0, 1), "places of running sequence {id}");
+                    let scored_only = sequence.limit == sequence.prompt_len;
+                    assert_eq!(computed + usize::from(!scored_only), total, "KV of decoding sequence {id}");
+                }
+                SeqState::Done(reason) => panic!("sequence {id} has ended ({reason:?}) and is still here"),
+            }
+            assert!(total <= sequence.limit, "sequence {id} has {total} tokens, limit {}", sequence.limit);
+            assert!(computed <= sequence.table.len() * BLOCK_TOKENS, "sequence {id} computes without blocks");
+            assert!(sequence.table.len() <= sequence.kv_limit().div_ceil(BLOCK_TOKENS), "sequence {id} hoards blocks");
+            assert!(sequence.published <= sequence.table.len(), "sequence {id} published blocks it lacks");
+            assert!(sequence.last_use <= self.last_epoch, "sequence {id} was used by a submission to come");
+            slots.extend(sequence.slot());
+            for block in &sequence.table {
+                *holders.entry(*block).or_insert(0u32) += 1;
+            }
+        }
+        assert_eq!(self.waiting.len() + self.running.len(), self.sequences.len(), "queues name unknown sequences");
+        slots.sort_unstable();
+        let all: Vec<SlotId> = (0..self.config.max_num_seqs as u32).map(SlotId).collect();
+        assert_eq!(slots, all, "each slot is free or owned by one sequence");
+        assert!(self.closed_slots.iter().all(|slot| self.free_slots.contains(slot)), "a slot in use is closed");
+        for block in 0..self.pool.block_count() as u32 {
+            let block = crate::base::BlockId(block);
+            let holders = holders.get(&block).copied().unwrap_or(0);
+            assert_eq!(self.pool.refs(block), holders, "holders of block {block}");
+        }
+        assert!(self.flights.len() <= self.config.max_in_flight, "too many submissions under way");
+        assert!(self.flights.iter().is_sorted_by(|a, b| a.epoch.next() == b.epoch), "epochs under way have gaps");
+        for sequence in self.sequences.values() {
+            let rows = self.flights.iter().flat_map(|flight| &flight.rows);
+            let expected: usize = rows.filter(|row| row.seq == sequence.id).map(|row| row.expected).sum();
+            assert_eq!(sequence.in_flight, expected, "tokens under way of sequence {}", sequence.id);
+        }
+    }
+
+    /// Panics if `plan`, just scheduled, breaks a limit or writes where it must not.
+    pub fn check_plan(&self, plan: &StepPlan) {
+        let rows: usize = plan.prefill.iter().map(|chunk| chunk.len as usize).sum();
+        assert_eq!(rows, plan.prefill_tokens.len(), "tokens of the chunks");
+        assert!(plan.token_count() <= self.config.max_num_batched_tokens, "token budget");
+        assert!(plan.prefill.len() + plan.decode.len() <= self.config.max_num_seqs, "rows");
+        assert!(plan.steps >= 1 && plan.steps <= self.config.max_steps, "steps {}", plan.steps);
+        assert!(plan.steps == 1 || plan.prefill.is_empty(), "several steps with a prompt among them");
+        if self.config.long_prefill_token_threshold > 0 {
+            let longest = plan.prefill.iter().map(|chunk| chunk.len as usize).max().unwrap_or(0);
+            assert!(longest <= self.config.long_prefill_token_threshold, "chunk of {longest} tokens");
+        }
+        let chunks = plan.prefill.iter().map(|chunk| (chunk.seq, chunk.start as usize, chunk.len as usize));
+        let decodes = plan.decode.iter().map(|row| (row.seq, row.position as usize, 0));
+        let mut seen = Vec::new();
+        for (seq, start, len) in chunks.chain(decodes) {
+            assert!(!seen.contains(&seq), "sequence {seq} has two rows");
+            seen.push(seq);
+            let sequence = &self.sequences[&seq];
+            let end = if len > 0 { start + len } else { sequence.computed };
+            assert!(end <= sequence.kv_limit(), "sequence {seq} writes position {end}");
+            for block in &sequence.table[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)] {
+                assert_eq!(self.pool.refs(*block), 1, "shared block {block} is written");
+                assert!(!self.pool.is_published(*block), "cached block {block} is written");
+            }
+        }
+    }
+}

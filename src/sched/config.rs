@@ -1,0 +1,93 @@
+//! The scheduler's knobs, checked once against the runner's limits.
+
+use crate::error::{Error, Result};
+use crate::runner::Capacity;
+
+/// Limits of a step and of the batch. All fields count tokens, sequences or submissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerConfig {
+    /// Sequences that run at once.
+    pub max_num_seqs: usize,
+    /// Token rows of one step, prompt pieces and decode rows together.
+    pub max_num_batched_tokens: usize,
+    /// Longest sequence, prompt and output together.
+    pub max_model_len: usize,
+    /// Most prompt tokens of one sequence in a step; 0 leaves the budget as the only limit.
+    pub long_prefill_token_threshold: usize,
+    /// Prompts may be cut into pieces; otherwise a prompt runs whole or waits.
+    pub chunked_prefill: bool,
+    /// Share KV blocks of equal prefixes.
+    pub prefix_cache: bool,
+    /// Most decode steps in one submission.
+    pub max_steps: u16,
+    /// Submissions under way at once: 1 is lock step, 2 is run-ahead.
+    pub max_in_flight: usize,
+}
+
+impl SchedulerConfig {
+    /// Refuses contradictions.
+    ///
+    /// # Errors
+    /// Names the option, its value and what it contradicts.
+    pub(super) fn validate(&self, capacity: &Capacity) -> Result<()> {
+        let at_least_one = [
+            ("max_num_seqs", self.max_num_seqs),
+            ("max_num_batched_tokens", self.max_num_batched_tokens),
+            ("steps_per_submit", usize::from(self.max_steps)),
+            ("max_in_flight", self.max_in_flight),
+            ("the number of KV blocks", capacity.block_count as usize),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 {
+                return Err(Error::config(format!("{name} is 0, but must be at least 1")));
+            }
+        }
+        let at_most = [
+            ("max_num_seqs", self.max_num_seqs, "sequence slots of the runner", capacity.slot_count as usize),
+            (
+                "max_num_batched_tokens",
+                self.max_num_batched_tokens,
+                "token rows of the runner",
+                capacity.max_batched_tokens as usize,
+            ),
+            ("max_model_len", self.max_model_len, "tokens the runner can hold", capacity.max_model_len as usize),
+            (
+                "steps_per_submit",
+                usize::from(self.max_steps),
+                "steps of the runner in one submission",
+                usize::from(capacity.max_steps),
+            ),
+        ];
+        for (name, value, what, limit) in at_most {
+            if value > limit {
+                return Err(Error::config(format!("{name} is {value}, above the {limit} {what}; lower it")));
+            }
+        }
+        if self.max_model_len < 2 {
+            return Err(Error::config(format!(
+                "max_model_len is {}, but a prompt token and a generated token need at least 2",
+                self.max_model_len
+            )));
+        }
+        if self.max_num_batched_tokens < self.max_num_seqs {
+            return Err(Error::config(format!(
+                "max_num_batched_tokens is {}, below max_num_seqs {}: each running sequence needs a row; raise it",
+                self.max_num_batched_tokens, self.max_num_seqs
+            )));
+        }
+        if !self.chunked_prefill && self.max_num_batched_tokens < self.max_model_len {
+            return Err(Error::config(format!(
+                "without chunked prefill max_num_batched_tokens ({}) must be at least max_model_len ({}), \
+                 or a long prompt could never run; raise it or leave chunked prefill on",
+                self.max_num_batched_tokens, self.max_model_len
+            )));
+        }
+        if !self.chunked_prefill && self.long_prefill_token_threshold > 0 {
+            return Err(Error::config(format!(
+                "long_prefill_token_threshold is {}, but it cuts prompts and chunked prefill is off; set it to 0",
+                self.long_prefill_token_threshold
+            )));
+        }
+        Ok(())
+    }
+}

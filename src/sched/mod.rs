@@ -1,0 +1,53 @@
+//! Decides what each step computes: admission, the token budget, run-ahead, preemption, stops. Pure data and
+//! arithmetic: no GPU, threads, clocks or random numbers, so the same calls always give the same plans.
+//!
+//! The engine drives it in a circle: [`Scheduler::schedule`] fills a [`plan::StepPlan`], a
+//! [`ModelRunner`](crate::runner::ModelRunner) runs it, [`Scheduler::commit`] takes the results. Up to
+//! `max_in_flight` plans may be under way: tokens that the host has not seen yet are counted, never guessed.
+//!
+//! ```
+//! use octavo::base::RequestId;
+//! use octavo::runner::mock::{MockOptions, MockRunner};
+//! use octavo::runner::{ModelRunner, StepResult, Wait};
+//! use octavo::sampling::{SamplingParams, SamplingRow};
+//! use octavo::sched::{NewSequence, Scheduler, SchedulerConfig, SeqEvent, plan::StepPlan};
+//!
+//! let mut runner = MockRunner::new(MockOptions::default());
+//! let config = SchedulerConfig {
+//!     max_num_seqs: 4, max_num_batched_tokens: 64, max_model_len: 128, long_prefill_token_threshold: 0,
+//!     chunked_prefill: true, prefix_cache: true, max_steps: 1, max_in_flight: 2,
+//! };
+//! let mut scheduler = Scheduler::new(config, runner.capacity())?;
+//! scheduler.add(NewSequence {
+//!     request: RequestId(1), prompt: vec![1, 2, 3], max_tokens: 5,
+//!     sampling: SamplingRow::new(&SamplingParams::greedy(5), 0, &[]),
+//!     stop_tokens: vec![], cache_salt: None, score: false,
+//! })?;
+//! let (mut plan, mut result, mut events) = (StepPlan::default(), StepResult::default(), Vec::new());
+//! while scheduler.has_work() {
+//!     while scheduler.schedule(&mut plan, &mut events) {
+//!         runner.submit(&plan).unwrap();
+//!     }
+//!     if runner.poll(Wait::AtMost(std::time::Duration::from_secs(1)), &mut result).unwrap() {
+//!         scheduler.commit(&result, &mut events);
+//!     }
+//! }
+//! assert_eq!(events.iter().filter(|event| matches!(event, SeqEvent::Token { .. })).count(), 5);
+//! # Ok::<(), octavo::error::Error>(())
+//! ```
+
+mod admission;
+mod check;
+mod commit;
+mod config;
+pub mod plan;
+mod preemption;
+mod scheduler;
+mod sequence;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub use config::SchedulerConfig;
+pub use scheduler::{Scheduler, SchedulerStats};
+pub use sequence::{FinishReason, NewSequence, SeqEvent};

@@ -1,0 +1,143 @@
+//! The scheduler's rules one by one, against the mock runner.
+
+mod blocks;
+mod ends;
+mod limits;
+mod prefix;
+mod run_ahead;
+
+use super::plan::StepPlan;
+use super::*;
+use crate::base::{RequestId, SeqId, TokenId};
+use crate::runner::mock::{MockOptions, MockRunner};
+use crate::runner::{ModelRunner, SampledToken, StepResult, Wait};
+use crate::sampling::{SamplingParams, SamplingRow};
+use std::time::Duration;
+
+/// Scheduler and mock, driven by hand.
+struct Rig {
+    scheduler: Scheduler,
+    runner: MockRunner,
+    plan: StepPlan,
+    events: Vec<SeqEvent>,
+}
+
+fn config() -> SchedulerConfig {
+    SchedulerConfig {
+        max_num_seqs: 4,
+        max_num_batched_tokens: 64,
+        max_model_len: 256,
+        long_prefill_token_threshold: 0,
+        chunked_prefill: true,
+        prefix_cache: true,
+        max_steps: 1,
+        max_in_flight: 1,
+    }
+}
+
+fn prompt(start: u32, len: usize) -> Vec<TokenId> {
+    (start..start + len as u32).collect()
+}
+
+fn request(prompt: Vec<TokenId>, max_tokens: u32) -> NewSequence {
+    NewSequence {
+        request: RequestId(0),
+        prompt,
+        max_tokens,
+        sampling: SamplingRow::new(&SamplingParams::default(), 0, &[]),
+        stop_tokens: vec![],
+        cache_salt: None,
+        score: false,
+    }
+}
+
+impl Rig {
+    fn new(config: SchedulerConfig, block_count: u32) -> Self {
+        Self::with(config, block_count, MockOptions::default())
+    }
+
+    fn with(config: SchedulerConfig, block_count: u32, mut options: MockOptions) -> Self {
+        options.capacity.block_count = block_count;
+        let runner = MockRunner::new(options);
+        let scheduler = Scheduler::new(config, runner.capacity()).unwrap();
+        Self { scheduler, runner, plan: StepPlan::default(), events: vec![] }
+    }
+
+    fn add(&mut self, prompt: Vec<TokenId>, max_tokens: u32) -> SeqId {
+        self.scheduler.add(request(prompt, max_tokens)).unwrap()
+    }
+
+    /// Plans and submits; the plan as text, or "-".
+    fn schedule(&mut self) -> String {
+        if !self.scheduler.schedule(&mut self.plan, &mut self.events) {
+            return "-".into();
+        }
+        self.scheduler.check_plan(&self.plan);
+        self.runner.submit(&self.plan).unwrap();
+        self.plan.to_string()
+    }
+
+    fn commit(&mut self) -> StepResult {
+        let mut result = StepResult::default();
+        assert!(self.runner.poll(Wait::AtMost(Duration::from_secs(1)), &mut result).unwrap());
+        self.scheduler.commit(&result, &mut self.events);
+        result
+    }
+
+    /// One step in lock step.
+    fn step(&mut self) -> String {
+        let text = self.schedule();
+        self.commit();
+        text
+    }
+
+    /// Commits after changing the sampled tokens.
+    fn commit_as(&mut self, change: impl FnOnce(&mut Vec<SampledToken>)) -> StepResult {
+        let mut result = StepResult::default();
+        assert!(self.runner.poll(Wait::AtMost(Duration::from_secs(1)), &mut result).unwrap());
+        change(&mut result.tokens);
+        self.scheduler.commit(&result, &mut self.events);
+        result
+    }
+
+    /// Runs until idle, with as much run-ahead as allowed.
+    fn drain(&mut self) {
+        for _ in 0..2000 {
+            while self.schedule() != "-" {}
+            if !self.scheduler.has_work() {
+                return;
+            }
+            self.commit();
+        }
+        panic!("still working: {:?}", self.scheduler.stats());
+    }
+
+    fn tokens(&self, of: SeqId) -> Vec<TokenId> {
+        let token = |event: &SeqEvent| match event {
+            SeqEvent::Token { seq, token } if *seq == of => Some(*token),
+            _ => None,
+        };
+        self.events.iter().filter_map(token).collect()
+    }
+
+    fn reason(&self, of: SeqId) -> Option<FinishReason> {
+        self.events.iter().find_map(|event| match event {
+            SeqEvent::Finished { seq, reason } if *seq == of => Some(*reason),
+            _ => None,
+        })
+    }
+
+    fn cached(&self, of: SeqId) -> Vec<usize> {
+        let cached = |event: &SeqEvent| match event {
+            SeqEvent::Admitted { seq, cached_tokens } if *seq == of => Some(*cached_tokens),
+            _ => None,
+        };
+        self.events.iter().filter_map(cached).collect()
+    }
+}
+
+/// What `prompt` generates in any correct engine.
+fn alone(prompt: &[TokenId], max_tokens: usize) -> Vec<TokenId> {
+    let row = SamplingRow::new(&SamplingParams::default(), 0, &[]);
+    MockOptions::default().continuation(prompt, &row, &[], prompt.len() + max_tokens)
+}

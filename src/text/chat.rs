@@ -1,0 +1,292 @@
+//! Chat templates: a conversation to the one text that the model was trained on. The Jinja environment is set up as
+//! transformers does it (`chat_template_utils.py`); values print as in Python ([`super::python_values`]).
+
+use super::python_values::{JsonStyle, to_str};
+use super::strftime::strftime;
+use crate::error::{Error, Result};
+use minijinja::value::{Kwargs, Value};
+use minijinja::{Environment, ErrorKind};
+use serde::{Deserialize, Serialize};
+use serde_json::Map;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// One message of a conversation, in the shape of OpenAI's API.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChatMessage {
+    /// `system`, `user`, `assistant`, `tool` or what else the template knows.
+    pub role: String,
+    /// Text, a list of parts, or null.
+    #[serde(default)]
+    pub content: serde_json::Value,
+    /// Whatever else the template reads: `tool_calls`, `name`, `reasoning_content`.
+    #[serde(flatten)]
+    pub extra: Map<String, serde_json::Value>,
+}
+
+impl ChatMessage {
+    /// A message of plain text.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into().into(), extra: Map::new() }
+    }
+}
+
+/// What to render besides the messages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RenderOptions {
+    /// End with the opening of an assistant message, for the model to go on.
+    pub add_generation_prompt: bool,
+    /// Tool definitions; `None` is what templates take for no tools.
+    pub tools: Option<serde_json::Value>,
+    /// Variables of this template, such as `enable_thinking`.
+    pub kwargs: Map<String, serde_json::Value>,
+}
+
+/// A compiled template. Clones share it.
+#[derive(Clone)]
+pub struct ChatTemplate {
+    environment: Arc<Environment<'static>>,
+    bos_token: Option<String>,
+    eos_token: Option<String>,
+}
+
+/// The name by which messages about the template call it.
+const NAME: &str = "chat template";
+
+impl ChatTemplate {
+    /// Compiles `source`. The tokens are what `bos_token` and `eos_token` print.
+    ///
+    /// # Errors
+    /// Source that is not Jinja or needs what is not supported, with the line.
+    pub fn new(source: &str, bos_token: Option<&str>, eos_token: Option<&str>) -> Result<Self> {
+        Self::with_clock(source, bos_token, eos_token, SystemTime::now)
+    }
+
+    /// Like [`new`](Self::new), with the time that `strftime_now` prints (in UTC).
+    ///
+    /// # Errors
+    /// As for `new`.
+    pub fn with_clock(
+        source: &str,
+        bos_token: Option<&str>,
+        eos_token: Option<&str>,
+        clock: fn() -> SystemTime,
+    ) -> Result<Self> {
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_keep_trailing_newline(false);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_formatter(|out, _, value| Ok(out.write_str(&to_str(value)?)?));
+        environment.add_filter("tojson", to_json);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", move |format: &str| strftime(clock(), format));
+        let source = without_generation_blocks(source);
+        environment.add_template_owned(NAME, source).map_err(|error| {
+            Error::load(format!("the model's chat template cannot be used: {error}; give the prompt as text instead"))
+        })?;
+        let [bos_token, eos_token] = [bos_token, eos_token].map(|token| token.map(str::to_owned));
+        Ok(Self { environment: Arc::new(environment), bos_token, eos_token })
+    }
+
+    /// The text of `messages`. It holds all special tokens, so encode it without adding any.
+    ///
+    /// # Errors
+    /// Messages that the template refuses (with its own words) or cannot take.
+    pub fn render(&self, messages: &[ChatMessage], options: &RenderOptions) -> Result<String> {
+        let mut variables = Map::new();
+        for (name, token) in [("bos_token", &self.bos_token), ("eos_token", &self.eos_token)] {
+            if let Some(token) = token {
+                variables.insert(name.into(), token.clone().into());
+            }
+        }
+        variables.extend(options.kwargs.clone());
+        let messages = serde_json::to_value(messages).map_err(|error| Error::config(format!("messages: {error}")))?;
+        variables.insert("messages".into(), messages);
+        variables.insert("tools".into(), options.tools.clone().unwrap_or_default());
+        variables.entry("documents").or_insert_with(Default::default);
+        variables.insert("add_generation_prompt".into(), options.add_generation_prompt.into());
+        let template = self.environment.get_template(NAME).map_err(|error| Error::bug(format!("{NAME}: {error}")))?;
+        template.render(Value::from_serialize(&variables)).map_err(|error| explain(&error))
+    }
+}
+
+impl std::fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChatTemplate").field("bos_token", &self.bos_token).finish_non_exhaustive()
+    }
+}
+
+/// What a template says through `raise_exception`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+fn raise_exception(message: String) -> Result<Value, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
+}
+
+fn explain(error: &minijinja::Error) -> Error {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(at) = cause {
+        if let Some(Raised(message)) = at.downcast_ref() {
+            return Error::config(format!("the chat template refuses these messages: {message}"));
+        }
+        cause = at.source();
+    }
+    Error::config(format!("the chat template cannot render these messages: {error}; check roles and contents"))
+}
+
+/// `tojson` with the arguments of transformers: `ensure_ascii, indent, separators, sort_keys`.
+fn to_json(value: &Value, ascii_only: Option<Value>, arguments: Kwargs) -> Result<Value, minijinja::Error> {
+    let ascii_only = match ascii_only {
+        Some(given) => given.is_true(),
+        None => arguments.get::<Option<Value>>("ensure_ascii")?.is_some_and(|given| given.is_true()),
+    };
+    let indent = match arguments.get::<Option<Value>>("indent")? {
+        None => None,
+        Some(indent) => Some(match indent.as_str() {
+            Some(text) => text.to_owned(),
+            None => " ".repeat(usize::try_from(indent)?.min(MOST_INDENT)),
+        }),
+    };
+    let (item_separator, key_separator) = match arguments.get::<Option<Vec<String>>>("separators")? {
+        Some(given) => <[String; 2]>::try_from(given)
+            .map_err(|_| minijinja::Error::new(ErrorKind::InvalidOperation, "separators of tojson must be two texts"))?
+            .into(),
+        None => (if indent.is_some() { "," } else { ", " }.to_owned(), ": ".to_owned()),
+    };
+    let sort_keys = arguments.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
+    arguments.assert_all_used()?;
+    let style = JsonStyle { indent, item_separator, key_separator, ascii_only, sort_keys };
+    style.write(value).map(Value::from)
+}
+
+/// Keeps a template from asking for gigabytes of spaces.
+const MOST_INDENT: usize = 64;
+
+/// `{% generation %}` marks the assistant's words for training and prints nothing by itself: made an `if` that is true.
+fn without_generation_blocks(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(open) = rest.find("{%") {
+        let (before, tag) = rest.split_at(open);
+        out.push_str(before);
+        let Some(close) = tag.find("%}") else {
+            out.push_str(tag);
+            return out;
+        };
+        let inside = &tag[2..close];
+        let word = inside.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+        let replacement = match word {
+            "generation" => Some("if true"),
+            "endgeneration" => Some("endif"),
+            _ => None,
+        };
+        let Some(replacement) = replacement else {
+            // Only past the opening: the tag may be a comment's or a text's, and a true tag may begin within.
+            out.push_str("{%");
+            rest = &tag[2..];
+            continue;
+        };
+        out.push_str("{%");
+        out.push_str(&inside.replacen(word, replacement, 1));
+        out.push_str("%}");
+        rest = &tag[close + 2..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    fn render(source: &str, kwargs: serde_json::Value) -> Result<String> {
+        let template =
+            ChatTemplate::with_clock(source, None, Some("</s>"), || UNIX_EPOCH + Duration::from_secs(86_400))?;
+        let kwargs = kwargs.as_object().unwrap().clone();
+        let messages = [ChatMessage::new("user", "<a> & 'b'"), ChatMessage::new("assistant", "c")];
+        template.render(&messages, &RenderOptions { kwargs, ..RenderOptions::default() })
+    }
+
+    #[test]
+    fn json_is_written_as_python_does() {
+        let value =
+            json!({"v": {"z": [1, 2.0, 1e20], "a": {"é": "<&'\"\n\u{1f}", "n": null, "t": true}, "e": [], "o": {}}});
+        let one_line = r#"{"z": [1, 2.0, 1e+20], "a": {"é": "<&'\"\n\u001f", "n": null, "t": true}, "e": [], "o": {}}"#;
+        assert_eq!(render("{{ v | tojson }}", value.clone()).unwrap(), one_line);
+        // From CPython: json.dumps(v, indent=2, ensure_ascii=True, sort_keys=True).
+        let sorted = "{\n  \"a\": {\n    \"n\": null,\n    \"t\": true,\n    \"\\u00e9\": \"<&'\\\"\\n\\u001f\"\n  },\n  \
+                      \"e\": [],\n  \"o\": {},\n  \"z\": [\n    1,\n    2.0,\n    1e+20\n  ]\n}";
+        let filter = "{{ v | tojson(indent=2, ensure_ascii=true, sort_keys=true) }}";
+        assert_eq!(render(filter, value.clone()).unwrap(), sorted);
+        let tight = render("{{ {'a': [1, 2], 'b': none} | tojson(separators=(',', ':')) }}", value).unwrap();
+        assert_eq!(tight, r#"{"a":[1,2],"b":null}"#);
+        assert!(render("{{ missing | tojson }}", json!({})).unwrap_err().to_string().contains("undefined"));
+    }
+
+    #[test]
+    fn values_print_as_in_python() {
+        assert_eq!(
+            render("{{ none }} {{ true }} {{ missing }}|{{ [1, 'a'] }}", json!({})).unwrap(),
+            "None True |[1, 'a']"
+        );
+        assert_eq!(
+            render("{{ messages[0].content }}{{ eos_token }}{{ bos_token }}", json!({})).unwrap(),
+            "<a> & 'b'</s>"
+        );
+    }
+
+    #[test]
+    fn what_the_caller_leaves_out_is_none() {
+        let source =
+            "{{ tools is none }} {{ documents is none }} {{ bos_token is defined }} {{ add_generation_prompt }}";
+        assert_eq!(render(source, json!({})).unwrap(), "True True False False");
+        // Variables may replace the special tokens, as in transformers, but not the conversation.
+        assert_eq!(
+            render("{{ eos_token }}{{ messages | length }}", json!({"eos_token": "!", "messages": []})).unwrap(),
+            "!2"
+        );
+    }
+
+    #[test]
+    fn generation_blocks_print_their_contents() {
+        let marked = "{% for m in messages %}\n  {%- generation -%} {{ m.content }} {% endgeneration %}\n{% endfor %}|";
+        let plain = "{% for m in messages %}\n  {%- if true -%} {{ m.content }} {% endif %}\n{% endfor %}|";
+        assert_eq!(render(marked, json!({})).unwrap(), render(plain, json!({})).unwrap());
+        assert_eq!(render("{# {% #}{%generation%}x{%endgeneration%}{{ '{%' }}", json!({})).unwrap(), "x{%");
+    }
+
+    #[test]
+    fn loop_controls_dates_and_methods_work() {
+        assert_eq!(
+            render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", json!({}))
+                .unwrap(),
+            "01"
+        );
+        assert_eq!(render("{{ strftime_now('%d %b %Y') }}", json!({})).unwrap(), "02 Jan 1970");
+        assert_eq!(
+            render("{{ ' x '.lstrip() + 'a-b'.replace('-', '+') + v.get('k', 'd') }}", json!({"v": {}})).unwrap(),
+            "x a+bd"
+        );
+        assert_eq!(
+            render("{% for k, v in o.items() %}{{ k }}={{ v }};{% endfor %}", json!({"o": {"b": 1, "a": 2}})).unwrap(),
+            "b=1;a=2;"
+        );
+    }
+
+    #[test]
+    fn failures_say_whose_they_are() {
+        let syntax = render("line\n{% nonsense %}", json!({})).unwrap_err();
+        assert_eq!(syntax.kind(), crate::error::ErrorKind::Load);
+        assert!(syntax.to_string().contains("template:2)"), "{syntax}");
+        let raised =
+            render("{% macro m() %}{{ raise_exception('No.') }}{% endmacro %}{{ m() }}", json!({})).unwrap_err();
+        assert_eq!(raised.to_string(), "the chat template refuses these messages: No.");
+        let wrong = render("{{ messages[0].missing.deeper }}", json!({})).unwrap_err();
+        assert!(wrong.to_string().starts_with("the chat template cannot render"), "{wrong}");
+    }
+}

@@ -1,0 +1,56 @@
+//! What a model's files say about text: the hand-over from loading (`weights`, `model`) to tokenizing (`text`).
+
+use crate::base::TokenId;
+
+/// Everything needed to build a tokenizer and to render chats.
+#[derive(Clone, Debug, Default)]
+pub struct TextFiles {
+    /// The vocabulary; `None` if the model came without one, which is fine for prompts given as token ids.
+    pub tokenizer: Option<TokenizerFile>,
+    /// Jinja source of the chat template, the default one where several are named.
+    pub chat_template: Option<String>,
+    /// Text of the beginning-of-sequence token, for templates.
+    pub bos_token: Option<String>,
+    /// Text of the end-of-sequence token, for templates.
+    pub eos_token: Option<String>,
+}
+
+/// A vocabulary as found.
+#[derive(Clone, Debug)]
+pub enum TokenizerFile {
+    /// Bytes of a Hugging Face `tokenizer.json`.
+    Json(Vec<u8>),
+    /// The `tokenizer.ggml.*` metadata of a GGUF file.
+    Gguf(GgufVocab),
+}
+
+/// Vocabulary metadata of a GGUF file, unchecked beyond its types.
+#[derive(Clone, Debug, Default)]
+pub struct GgufVocab {
+    /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` SentencePiece.
+    pub model: String,
+    /// `tokenizer.ggml.pre`: which pre-tokenizer.
+    pub pre: Option<String>,
+    /// Text of each token id.
+    pub tokens: Vec<String>,
+    /// Kind of each token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    pub token_types: Vec<i32>,
+    /// Score of each token (SentencePiece); may be empty.
+    pub scores: Vec<f32>,
+    /// BPE merges, `left right`, best first.
+    pub merges: Vec<String>,
+    /// Beginning of sequence.
+    pub bos_token_id: Option<TokenId>,
+    /// End of sequence.
+    pub eos_token_id: Option<TokenId>,
+    /// Unknown token.
+    pub unknown_token_id: Option<TokenId>,
+    /// Padding.
+    pub padding_token_id: Option<TokenId>,
+    /// Whether encoding puts the beginning token first.
+    pub add_bos_token: bool,
+    /// Whether encoding puts the end token last.
+    pub add_eos_token: bool,
+    /// Whether SentencePiece encoding puts a space first.
+    pub add_space_prefix: bool,
+}
