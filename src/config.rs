@@ -1,4 +1,4 @@
-//! What a user may set ([`EngineOptions`]) and what the engine runs on ([`EngineConfig`]): checked once, complete after.
+//! What a user may set ([`EngineOptions`]) and what the engine runs on ([`EngineConfig`]): checked once, then complete.
 //!
 //! Also the two small reports that loading gives to the outside: [`LoadProgress`] and [`RunnerInfo`].
 
@@ -328,15 +328,8 @@ mod tests {
 
     fn spec() -> ModelSpec {
         let norm = NormSpec { eps: 1e-5 };
-        let attn = AttnSpec {
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 8,
-            scale: 0.35,
-            qkv_bias: false,
-            qk_norm: None,
-            rope: 0,
-        };
+        let attn =
+            AttnSpec { heads: 4, kv_heads: 2, head_dim: 8, scale: 0.35, qkv_bias: false, qk_norm: None, rope: 0 };
         let layer = LayerSpec { attn_norm: norm, attn, mlp_norm: norm, mlp: MlpSpec { intermediate_size: 64 } };
         ModelSpec {
             family: "llama",
@@ -359,12 +352,7 @@ mod tests {
             (EngineOptions { max_model_len: Some(257), ..base.clone() }, ["is 257", "256"]),
             (EngineOptions { max_model_len: Some(1), ..base.clone() }, ["is 1", "at least 2"]),
             (
-                EngineOptions {
-                    chunked_prefill: false,
-                    max_num_batched_tokens: 100,
-                    max_num_seqs: 1,
-                    ..base.clone()
-                },
+                EngineOptions { chunked_prefill: false, max_num_batched_tokens: 100, max_num_seqs: 1, ..base.clone() },
                 ["is 100", "is 256"],
             ),
             (

@@ -138,17 +138,15 @@ impl Llm {
         });
         match failure {
             Some(error) => Err(error),
-            None => outputs.into_iter().map(|o| o.ok_or_else(|| Error::bug("a request ended without output"))).collect(),
+            None => {
+                outputs.into_iter().map(|o| o.ok_or_else(|| Error::bug("a request ended without output"))).collect()
+            }
         }
     }
 
     /// Runs any number of requests together, as many as the queue takes, and tells `watch` what happens to each, by its
     /// index. A request that fails does not disturb the others.
-    pub fn run(
-        &self,
-        requests: impl IntoIterator<Item = Request>,
-        mut watch: impl FnMut(usize, RunNews<'_>) -> Flow,
-    ) {
+    pub fn run(&self, requests: impl IntoIterator<Item = Request>, mut watch: impl FnMut(usize, RunNews<'_>) -> Flow) {
         let mut requests = requests.into_iter().enumerate().fuse();
         let mut held_back = None;
         let mut builders: HashMap<usize, OutputBuilder> = HashMap::new();

@@ -47,11 +47,35 @@ fn help_teaches_every_command_with_examples() {
     }
     let generate = stdout(&run(&["generate", "--help"]));
     let options = [
-        "--model", "--prompt", "--prompt-tokens", "--prompts", "--json", "--metrics", "--max-tokens", "--temperature",
-        "--top-k", "--top-p", "--min-p", "--seed", "--ignore-eos", "--stop", "--adapter", "--max-num-seqs",
-        "--max-num-batched-tokens", "--max-model-len", "--num-kv-blocks", "--memory-limit",
-        "--gpu-memory-utilization", "--kv-dtype", "--no-prefix-cache", "--no-chunked-prefill",
-        "--long-prefill-token-threshold", "--eager", "--sync", "--steps-per-submit", "num_cached_tokens",
+        "--model",
+        "--prompt",
+        "--prompt-tokens",
+        "--prompts",
+        "--json",
+        "--metrics",
+        "--max-tokens",
+        "--temperature",
+        "--top-k",
+        "--top-p",
+        "--min-p",
+        "--seed",
+        "--ignore-eos",
+        "--stop",
+        "--adapter",
+        "--max-num-seqs",
+        "--max-num-batched-tokens",
+        "--max-model-len",
+        "--num-kv-blocks",
+        "--memory-limit",
+        "--gpu-memory-utilization",
+        "--kv-dtype",
+        "--no-prefix-cache",
+        "--no-chunked-prefill",
+        "--long-prefill-token-threshold",
+        "--eager",
+        "--sync",
+        "--steps-per-submit",
+        "num_cached_tokens",
     ];
     for option in options {
         assert!(generate.contains(option), "{option} is missing:\n{generate}");
@@ -169,11 +193,8 @@ fn a_model_that_cannot_be_downloaded_is_named() {
 #[test]
 fn a_closed_stdout_is_no_panic() {
     let model = golden("tiny-llama");
-    let mut child = octavo(&["inspect", model.to_str().unwrap()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        octavo(&["inspect", model.to_str().unwrap()]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);

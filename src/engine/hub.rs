@@ -6,8 +6,13 @@ use hf_hub::{Cache, Repo};
 use std::path::PathBuf;
 
 /// Small files, each of which a repository may lack.
-const OPTIONAL: [&str; 5] =
-    ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
+const OPTIONAL: [&str; 5] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+];
 const WEIGHTS: &str = "model.safetensors";
 const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
 

@@ -112,8 +112,7 @@ impl Worker {
             if self.drain_commands() == Next::Stop {
                 return Ok(());
             }
-            let step = self.step();
-            match step {
+            match self.step() {
                 Ok(()) => {}
                 Err(RunError::DeviceLost(why)) => {
                     if self.recover(&why)? == Next::Stop {
@@ -245,9 +244,10 @@ impl Worker {
                 break;
             }
             submitted = true;
+            let since = Instant::now();
             let runner = self.runner.as_mut().ok_or_else(runner_gone)?;
             runner.submit(&self.plan)?;
-            self.flights.push_back((StepShare::of(&self.plan), Instant::now()));
+            self.flights.push_back((StepShare::of(&self.plan), since));
         }
         if self.scheduler.in_flight() == 0 {
             return match self.scheduler.has_work() && !submitted {

@@ -132,7 +132,8 @@ fn perplexity(llm: &Llm, tokens: &[TokenId]) -> Result<Perplexity> {
         // Score i of a window is that of its token i + 1.
         let first = window.scored.start - window.context.start - 1;
         let scored = scores.get(first..).filter(|scored| scored.len() == window.scored.len());
-        let scored = scored.ok_or_else(|| Error::new(octavo::ErrorKind::Cancelled, "cancelled before all tokens were scored"))?;
+        let scored = scored
+            .ok_or_else(|| Error::new(octavo::ErrorKind::Cancelled, "cancelled before all tokens were scored"))?;
         sum -= scored.iter().sum::<f64>();
     }
     let scored_tokens = tokens.len() - 1;

@@ -69,15 +69,16 @@ pub fn run(args: Args) -> Result<Outcome> {
     };
     // Learn that the figures cannot be written before the work, not after it.
     let metrics_file = args.metrics.as_deref().map(|path| create(path).map(|file| (path, file))).transpose()?;
+    let count = requests.len();
     let llm = args.engine.open()?;
     let interrupt = Interrupt::install(llm.engine());
-    let style = match (args.json, requests.len()) {
+    let style = match (args.json, count) {
         (true, _) => Style::JsonLines,
         (false, 1) => Style::AsItComes,
         (false, _) => Style::Sections,
     };
     let mut report = Report {
-        bar: if style == Style::AsItComes { RunBar::hidden() } else { RunBar::new(requests.len()) },
+        bar: if style == Style::AsItComes { RunBar::hidden() } else { RunBar::new(count) },
         style,
         done: BTreeMap::new(),
         next: 0,
@@ -93,6 +94,9 @@ pub fn run(args: Args) -> Result<Outcome> {
     report.bar.clear();
     let metrics = llm.engine().metrics();
     eprintln!("{}", closing_line(&llm, &metrics));
+    if report.failed > 0 {
+        eprintln!("{} of {count} prompts failed", report.failed);
+    }
     if let Some((path, file)) = metrics_file {
         serde_json::to_writer_pretty(file, &metrics)
             .map_err(|error| Error::load(format!("cannot write the figures to {path}: {error}")))?;

@@ -138,7 +138,12 @@ fn by_format(files: &ModelFiles) -> Vec<FormatShare> {
         let of_type = || files.tensors.infos().filter(move |info| info.dtype == dtype);
         let parameters = of_type().map(|info| info.shape.iter().product::<usize>()).sum::<usize>();
         let bytes = parameters / dtype.block_elements() * dtype.block_bytes();
-        FormatShare { format: dtype.name(), tensors: of_type().count(), parameters: parameters as u64, bytes: bytes as u64 }
+        FormatShare {
+            format: dtype.name(),
+            tensors: of_type().count(),
+            parameters: parameters as u64,
+            bytes: bytes as u64,
+        }
     };
     DType::ALL.into_iter().map(share).filter(|share| share.tensors > 0).collect()
 }

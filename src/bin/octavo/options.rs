@@ -118,7 +118,9 @@ impl EngineArgs {
     pub fn options(&self) -> Result<EngineOptions> {
         let memory_limit = match self.memory_limit {
             None => None,
-            Some(mib) => Some(mib.checked_mul(MIB).ok_or_else(|| Error::config(format!("--memory-limit {mib} MiB is too large")))?),
+            Some(mib) => Some(
+                mib.checked_mul(MIB).ok_or_else(|| Error::config(format!("--memory-limit {mib} MiB is too large")))?,
+            ),
         };
         Ok(EngineOptions {
             adapter: self.adapter.clone(),

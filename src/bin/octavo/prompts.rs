@@ -96,8 +96,9 @@ mod tests {
     #[test]
     fn a_line_overrides_only_what_it_names() {
         let defaults = SamplingParams { seed: Some(7), stop: vec!["END".into()], ..SamplingParams::greedy(10) };
-        let text = "{\"prompt\": \"a\", \"temperature\": 0.5, \"stop\": \"x\"}\n\n{\"prompt_token_ids\": [1, 2], \"top_k\": 3}\n";
-        let requests = parse(text, "f", &defaults).unwrap();
+        let first = r#"{"prompt": "a", "temperature": 0.5, "stop": "x"}"#;
+        let text = format!("{first}\n\n{{\"prompt_token_ids\": [1, 2], \"top_k\": 3}}\n");
+        let requests = parse(&text, "f", &defaults).unwrap();
         assert_eq!(requests[0].prompt, Prompt::Text("a".into()));
         let stop = vec!["x".to_owned()];
         assert_eq!(requests[0].params, SamplingParams { temperature: 0.5, stop, ..defaults.clone() });

@@ -1,0 +1,115 @@
+//! Drives a runner with the real scheduler: requests in, tokens out, everything in the caller's thread.
+
+// Each test program uses its own part of this file.
+#![allow(dead_code)]
+
+use octavo::base::{RequestId, SeqId, TokenId};
+use octavo::runner::{ModelRunner, StepResult, Wait};
+use octavo::sampling::{SamplingParams, SamplingRow};
+use octavo::sched::plan::StepPlan;
+use octavo::sched::{FinishReason, NewSequence, Scheduler, SchedulerConfig, SchedulerStats, SeqEvent};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub prompt: Vec<TokenId>,
+    pub max_tokens: u32,
+    pub params: SamplingParams,
+    pub seed: u64,
+    /// Step after which it arrives.
+    pub arrival: usize,
+}
+
+impl Ask {
+    fn sequence(&self, id: usize) -> NewSequence {
+        NewSequence {
+            request: RequestId(id as u64),
+            prompt: self.prompt.clone(),
+            max_tokens: self.max_tokens,
+            sampling: SamplingRow::new(&self.params, self.seed, &self.params.stop_token_ids),
+            stop_tokens: self.params.stop_token_ids.clone(),
+            cache_salt: None,
+            score: false,
+        }
+    }
+}
+
+/// Plain settings: whole prompts, no cache, one step and one submission at a time.
+pub fn plain(capacity: &octavo::runner::Capacity) -> SchedulerConfig {
+    SchedulerConfig {
+        max_num_seqs: capacity.slot_count as usize,
+        max_num_batched_tokens: capacity.max_batched_tokens as usize,
+        max_model_len: capacity.max_model_len as usize,
+        long_prefill_token_threshold: 0,
+        chunked_prefill: true,
+        prefix_cache: false,
+        max_steps: 1,
+        max_in_flight: 1,
+    }
+}
+
+/// Runs all of `asks` to their end and returns their tokens in order.
+pub fn run(
+    runner: &mut dyn ModelRunner,
+    config: SchedulerConfig,
+    asks: &[Ask],
+) -> (Vec<Vec<TokenId>>, SchedulerStats) {
+    let mut scheduler = Scheduler::new(config, runner.capacity()).unwrap();
+    let mut owners: HashMap<SeqId, usize> = HashMap::new();
+    let mut tokens = vec![Vec::new(); asks.len()];
+    let (mut plan, mut result, mut events) = (StepPlan::default(), StepResult::default(), Vec::new());
+    let mut arrived = vec![false; asks.len()];
+    let mut step = 0;
+    loop {
+        for (index, ask) in asks.iter().enumerate() {
+            if !arrived[index] && ask.arrival <= step {
+                arrived[index] = true;
+                owners.insert(scheduler.add(ask.sequence(index)).unwrap(), index);
+            }
+        }
+        while scheduler.schedule(&mut plan, &mut events) {
+            runner.submit(&plan).unwrap_or_else(|error| panic!("{error}: {plan}"));
+            step += 1;
+        }
+        if scheduler.in_flight() > 0 && runner.poll(Wait::AtMost(Duration::from_secs(60)), &mut result).unwrap() {
+            scheduler.commit(&result, &mut events);
+        }
+        for event in events.drain(..) {
+            match event {
+                SeqEvent::Token { seq, token } => tokens[owners[&seq]].push(token),
+                SeqEvent::Finished { reason, .. } => {
+                    assert!(matches!(reason, FinishReason::Length | FinishReason::Stop), "{reason:?}");
+                }
+                _ => {}
+            }
+        }
+        if !scheduler.has_work() {
+            match arrived.iter().all(|arrived| *arrived) {
+                true => break,
+                // Nothing runs until the next one arrives.
+                false => step += 1,
+            }
+        }
+    }
+    (tokens, scheduler.stats())
+}
+
+/// A small generator for test data: the seed says everything. (SplitMix64, Steele et al. 2014.)
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `0..end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.word() % end
+    }
+}

@@ -1,0 +1,61 @@
+//! A runner whose results wait for the test.
+
+use octavo::runner::mock::{MockOptions, MockRunner};
+use octavo::runner::{Capacity, ModelRunner, RunError, StepResult, Wait};
+use octavo::sched::plan::StepPlan;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::time::Duration;
+
+/// A runner whose results come only once the gate is open.
+pub struct GatedRunner {
+    inner: MockRunner,
+    state: Arc<(Mutex<bool>, Condvar)>,
+    submitted: mpsc::Sender<()>,
+}
+
+pub struct Gate {
+    state: Arc<(Mutex<bool>, Condvar)>,
+    submitted: mpsc::Receiver<()>,
+}
+
+impl GatedRunner {
+    pub fn new(mock: &MockOptions) -> (Gate, Self) {
+        let state: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+        let (sender, submitted) = mpsc::channel();
+        let runner = Self { inner: MockRunner::new(mock.clone()), state: state.clone(), submitted: sender };
+        (Gate { state, submitted }, runner)
+    }
+}
+
+impl Gate {
+    pub fn open(&self) {
+        *self.state.0.lock().unwrap() = true;
+        self.state.1.notify_all();
+    }
+
+    pub fn wait_for_submission(&self) {
+        self.submitted.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+}
+
+impl ModelRunner for GatedRunner {
+    fn capacity(&self) -> Capacity {
+        self.inner.capacity()
+    }
+
+    fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError> {
+        // The test may not be interested.
+        let _ = self.submitted.send(());
+        self.inner.submit(plan)
+    }
+
+    fn poll(&mut self, wait: Wait, result: &mut StepResult) -> Result<bool, RunError> {
+        let limit = match wait {
+            Wait::No => Duration::ZERO,
+            Wait::AtMost(limit) => limit,
+        };
+        let open = self.state.0.lock().unwrap();
+        let (open, _) = self.state.1.wait_timeout_while(open, limit, |open| !*open).unwrap();
+        if *open { self.inner.poll(wait, result) } else { Ok(false) }
+    }
+}

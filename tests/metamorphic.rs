@@ -1,0 +1,237 @@
+//! A request's tokens depend on model, prompt and parameters alone. Random requests run by themselves on the plainest
+//! configuration, then again under every other one, and each pair must agree token for token.
+//!
+//! The seed is printed; `OCTAVO_TEST_SEED` sets it, `OCTAVO_TEST_REQUESTS` the number of requests.
+
+#[path = "common/drive.rs"]
+mod drive;
+#[path = "common/golden.rs"]
+mod golden;
+
+use drive::{Ask, Dice};
+use octavo::base::TokenId;
+use octavo::config::{EngineConfig, EngineOptions, KvDtype};
+use octavo::model::files::ModelFiles;
+use octavo::runner::ModelRunner;
+use octavo::runner::wgpu::WgpuRunner;
+use octavo::sampling::SamplingParams;
+use octavo::sched::{SchedulerConfig, SchedulerStats};
+
+const CONTEXT: usize = 320;
+const CROWD: usize = 12;
+
+fn options() -> EngineOptions {
+    EngineOptions {
+        max_num_seqs: CROWD,
+        max_num_batched_tokens: 192,
+        max_model_len: Some(CONTEXT),
+        num_kv_blocks: Some(CROWD * CONTEXT / 16),
+        steps_per_submit: 16,
+        ..EngineOptions::default()
+    }
+}
+
+fn load(files: &ModelFiles, options: EngineOptions) -> WgpuRunner {
+    let config = EngineConfig::new(options, &files.spec).unwrap();
+    WgpuRunner::load(files, &config, &mut |_| {}).unwrap()
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Random prompts, a third of them beginning alike so that the prefix cache has something to find, a few longer than one
+/// attention chunk; half greedy, half sampled.
+fn random_asks(seed: u64, count: usize, vocab: u64) -> Vec<Ask> {
+    let mut dice = Dice(seed);
+    let shared: Vec<TokenId> = (0..200).map(|_| dice.below(vocab) as TokenId).collect();
+    (0..count)
+        .map(|index| {
+            let len = match index % 7 {
+                0 => 230 + dice.below(50),
+                _ => 1 + dice.below(100),
+            } as usize;
+            let mut prompt: Vec<TokenId> = (0..len).map(|_| dice.below(vocab) as TokenId).collect();
+            if index % 3 == 0 {
+                let common = len.min(shared.len()) * 3 / 4;
+                prompt[..common].copy_from_slice(&shared[..common]);
+            }
+            let mut params = SamplingParams::default();
+            if index % 2 == 1 {
+                params.temperature = 0.5 + dice.below(100) as f32 / 100.0;
+                params.top_k = [0, 5, 40][dice.below(3) as usize];
+                params.top_p = [1.0, 0.9, 0.5][dice.below(3) as usize];
+                params.min_p = [0.0, 0.05][dice.below(2) as usize];
+            }
+            if index % 5 == 0 {
+                params.stop_token_ids = (0..8).map(|_| dice.below(vocab) as TokenId).collect();
+            }
+            Ask {
+                prompt,
+                max_tokens: 1 + dice.below(36) as u32,
+                params,
+                seed: dice.word(),
+                arrival: dice.below(60) as usize,
+            }
+        })
+        .collect()
+}
+
+/// The same requests, each by itself.
+fn alone(runner: &mut WgpuRunner, asks: &[Ask]) -> Vec<Vec<TokenId>> {
+    let config = drive::plain(&runner.capacity());
+    let each = asks.iter().map(|ask| {
+        let ask = Ask { arrival: 0, ..ask.clone() };
+        drive::run(runner, config.clone(), std::slice::from_ref(&ask)).0.remove(0)
+    });
+    each.collect()
+}
+
+type Change = fn(&mut SchedulerConfig);
+type Check = fn(&SchedulerStats) -> bool;
+
+/// What differs from the plain configuration, and a sign that it really happened.
+const SCHEDULES: &[(&str, Change, Check)] = &[
+    ("a crowd of 12", |_| {}, |_| true),
+    ("chunks of 1", |config| config.long_prefill_token_threshold = 1, |stats| stats.steps > 200),
+    ("chunks of 7", |config| config.long_prefill_token_threshold = 7, |_| true),
+    ("chunks of 16", |config| config.long_prefill_token_threshold = 16, |_| true),
+    ("chunks of 33", |config| config.long_prefill_token_threshold = 33, |_| true),
+    ("a budget of 13 tokens a step", |config| config.max_num_batched_tokens = 13, |_| true),
+    ("the prefix cache", |config| config.prefix_cache = true, |stats| stats.prefix_hits > 0),
+    ("4 steps a submission", |config| config.max_steps = 4, |_| true),
+    (
+        "16 steps a submission and run-ahead",
+        |config| {
+            config.max_steps = 16;
+            config.max_in_flight = 2;
+        },
+        |_| true,
+    ),
+    (
+        "everything at once",
+        |config| {
+            config.max_steps = 4;
+            config.max_in_flight = 2;
+            config.prefix_cache = true;
+            config.long_prefill_token_threshold = 19;
+        },
+        |stats| stats.prefix_hits > 0,
+    ),
+];
+
+fn compare(name: &str, asks: &[Ask], expected: &[Vec<TokenId>], tokens: &[Vec<TokenId>]) -> usize {
+    for ((ask, expected), tokens) in asks.iter().zip(expected).zip(tokens) {
+        assert_eq!(tokens, expected, "{name} changed the tokens of {ask:?}");
+    }
+    asks.len()
+}
+
+#[test]
+fn no_configuration_changes_a_token() {
+    let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
+    let seed = number("OCTAVO_TEST_SEED", std::process::id().into());
+    let count = number("OCTAVO_TEST_REQUESTS", 28) as usize;
+    println!("OCTAVO_TEST_SEED={seed} OCTAVO_TEST_REQUESTS={count}");
+    let asks = random_asks(seed, count, files.spec.vocab_size as u64);
+    let mut pairs = 0;
+
+    let mut runner = load(&files, options());
+    let expected = alone(&mut runner, &asks);
+    assert!(expected.iter().any(|tokens| tokens.len() > 20), "outputs long enough to tell a difference");
+    for (name, change, happened) in SCHEDULES {
+        let mut config = drive::plain(&runner.capacity());
+        change(&mut config);
+        let (tokens, stats) = drive::run(&mut runner, config, &asks);
+        pairs += compare(name, &asks, &expected, &tokens);
+        assert!(happened(&stats), "{name} was meant to happen: {stats:?}");
+    }
+
+    let runners = [
+        ("eager recording", EngineOptions { eager: true, ..options() }),
+        ("sharded weights", EngineOptions { binding_limit: Some(20 << 10), ..options() }),
+        ("checked shaders", EngineOptions { checked_shaders: true, ..options() }),
+    ];
+    for (name, options) in runners {
+        let mut runner = load(&files, options);
+        let mut config = drive::plain(&runner.capacity());
+        config.max_steps = 4;
+        config.max_in_flight = 2;
+        let (tokens, _) = drive::run(&mut runner, config, &asks);
+        pairs += compare(name, &asks, &expected, &tokens);
+    }
+    println!("{pairs} pairs agreed");
+}
+
+#[test]
+fn preemption_changes_no_token() {
+    let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
+    let mut runner = load(&files, EngineOptions { num_kv_blocks: Some(22), ..options() });
+    let seed = number("OCTAVO_TEST_SEED", std::process::id().into());
+    println!("OCTAVO_TEST_SEED={seed}");
+    // Short prompts and long outputs: many are admitted, and then outgrow the pool together.
+    let mut dice = Dice(seed);
+    let mut asks = random_asks(seed, 24, files.spec.vocab_size as u64);
+    for ask in &mut asks {
+        ask.prompt.truncate(1 + dice.below(40) as usize);
+        ask.max_tokens = 40 + dice.below(60) as u32;
+        ask.params.stop_token_ids.clear();
+        ask.arrival = 0;
+    }
+    let expected = alone(&mut runner, &asks);
+    for prefix_cache in [false, true] {
+        let mut config = drive::plain(&runner.capacity());
+        config.max_steps = 4;
+        config.max_in_flight = 2;
+        config.prefix_cache = prefix_cache;
+        let (tokens, stats) = drive::run(&mut runner, config, &asks);
+        compare("preemption", &asks, &expected, &tokens);
+        assert!(stats.preemptions > 10, "several times a request: {stats:?}");
+    }
+}
+
+#[test]
+fn single_precision_kv_is_as_steady() {
+    let files = ModelFiles::open(&golden::path("tiny-qwen3")).unwrap();
+    let mut runner = load(&files, EngineOptions { kv_dtype: KvDtype::F32, ..options() });
+    let asks = random_asks(11, 8, 515);
+    let expected = alone(&mut runner, &asks);
+    let mut config = drive::plain(&runner.capacity());
+    config.long_prefill_token_threshold = 7;
+    config.max_steps = 4;
+    config.max_in_flight = 2;
+    let (tokens, _) = drive::run(&mut runner, config, &asks);
+    compare("a crowd in chunks of 7", &asks, &expected, &tokens);
+}
+
+#[test]
+fn a_warm_runner_creates_nothing() {
+    let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
+    let mut runner = load(&files, options());
+    let asks = random_asks(5, 8, files.spec.vocab_size as u64);
+    let config = drive::plain(&runner.capacity());
+    drive::run(&mut runner, config.clone(), &asks);
+    let warm = runner.counters();
+    drive::run(&mut runner, config, &asks);
+    let again = runner.counters();
+    assert!(again.submissions > warm.submissions);
+    let created = |counters: &octavo::runner::wgpu::RunnerCounters| {
+        (counters.buffers, counters.bind_groups, counters.pipelines, counters.bundles)
+    };
+    assert_eq!(created(&again), created(&warm));
+}
+
+#[test]
+fn nine_dispatches_a_layer_at_most() {
+    let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
+    let runner = load(&files, options());
+    let layers = files.spec.layers.len();
+    let per_layer: usize = runner
+        .census()
+        .iter()
+        .filter(|(label, _)| !matches!(*label, "resolve" | "embed" | "head" | "sample_scan" | "sample_pick"))
+        .map(|(label, count)| if *label == "norm" { count - 1 } else { *count })
+        .sum();
+    assert_eq!(per_layer % layers, 0);
+    assert!(per_layer / layers <= 9, "{:?}", runner.census());
+}
