@@ -204,10 +204,10 @@ impl Llm {
                 return watch(index, RunNews::Finished(Err(error)));
             }
         };
-        if let TokenEvent::Delta { token_ids, text } = &event {
-            if watch(index, RunNews::Delta { token_ids, text }) == Flow::Abandon {
-                return Flow::Abandon;
-            }
+        if let TokenEvent::Delta { token_ids, text } = &event
+            && watch(index, RunNews::Delta { token_ids, text }) == Flow::Abandon
+        {
+            return Flow::Abandon;
         }
         match builders.get_mut(&index).and_then(|builder| builder.take(event)) {
             Some(output) => {

@@ -75,12 +75,8 @@ fn likelihood_is_the_recorded_one() {
     let expected = golden::json("smollm2/perplexity.json")["mean_nll"].as_f64().unwrap();
     let logprobs = llm.score(ids).unwrap();
     let mean = -logprobs.iter().sum::<f64>() / logprobs.len() as f64;
-    let largest = tensors
-        .floats("nll")
-        .iter()
-        .zip(&logprobs)
-        .map(|(nll, logprob)| (nll + logprob).abs())
-        .fold(0.0, f64::max);
+    let largest =
+        tensors.floats("nll").iter().zip(&logprobs).map(|(nll, logprob)| (nll + logprob).abs()).fold(0.0, f64::max);
     println!("mean NLL {mean:.6}, recorded {expected:.6}; largest difference of one token {largest:.4}");
     assert!((mean - expected).abs() < 0.0005 * expected, "mean NLL {mean}, recorded {expected}");
 }

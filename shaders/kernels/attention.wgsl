@@ -52,7 +52,8 @@ fn score_chunk(tile: Tile, start: u32, length: u32, lane: u32) {
         for (var o = 0u; o < OCTETS; o++) {
             let key = unpack_octet(keys[at + o]);
             for (var member = 0u; member < TILE; member++) {
-                let row = tile.first_row + member / HEADS_PER_TILE;
+                // Queries that a short tile lacks read its last one: past it the buffer may end.
+                let row = tile.first_row + min(member / HEADS_PER_TILE, tile.query_count - 1u);
                 let q = row * QKV_STRIDE + query_head(tile, member) * QUADS + 2u * o;
                 products[member] = fma(qkv[q + 1u], key.high, fma(qkv[q], key.low, products[member]));
             }
@@ -95,23 +96,38 @@ fn softmax_chunk(length: u32, lane: u32) {
     workgroupBarrier();
 }
 
+alias Batch = array<vec4<f32>, ROW_BATCH>;
+
+// Adds the value at octet `at`, of position `j` of the chunk, to the rows of a batch.
+fn weigh(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, j: u32, at: u32) {
+    let value = unpack_octet(values[at]);
+    for (var b = 0u; b < ROW_BATCH; b++) {
+        let weight = vec4(scores[(first + b) * KV_CHUNK + j]);
+        (*low)[b] = fma(weight, value.low, (*low)[b]);
+        (*high)[b] = fma(weight, value.high, (*high)[b]);
+    }
+}
+
 // sums[member] = merge(sums[member], weights . values), eight elements of ROW_BATCH members a lane.
 fn weigh_chunk(tile: Tile, start: u32, length: u32, lane: u32) {
     for (var i = lane; i < TILE / ROW_BATCH * OCTETS; i += WG_X) {
         let first = i / OCTETS * ROW_BATCH;
         let octet = i % OCTETS;
-        var low: array<vec4<f32>, ROW_BATCH>;
-        var high: array<vec4<f32>, ROW_BATCH>;
+        var low: Batch;
+        var high: Batch;
         for (var block = 0u; block < length; block += 16u) {
             let at = kv_octet(tile, start + block) + octet;
             let count = min(16u, length - block);
-            for (var j = 0u; j < count; j++) {
-                let value = unpack_octet(values[at + j * OCTETS]);
-                for (var b = 0u; b < ROW_BATCH; b++) {
-                    let weight = vec4(scores[(first + b) * KV_CHUNK + block + j]);
-                    low[b] = fma(weight, value.low, low[b]);
-                    high[b] = fma(weight, value.high, high[b]);
-                }
+            // Four positions a round: lavapipe counts rounds (see kernels/attention.rs), and they cost time.
+            var j = 0u;
+            for (; j + 4u <= count; j += 4u) {
+                weigh(&low, &high, first, block + j, at + j * OCTETS);
+                weigh(&low, &high, first, block + j + 1u, at + (j + 1u) * OCTETS);
+                weigh(&low, &high, first, block + j + 2u, at + (j + 2u) * OCTETS);
+                weigh(&low, &high, first, block + j + 3u, at + (j + 3u) * OCTETS);
+            }
+            for (; j < count; j++) {
+                weigh(&low, &high, first, block + j, at + j * OCTETS);
             }
         }
         for (var b = 0u; b < ROW_BATCH; b++) {

@@ -1,6 +1,7 @@
 //! Finds adapters, chooses one, and describes it as a [`Profile`].
 
 use super::profile::{DeviceKind, Profile};
+use super::quirks;
 use crate::error::{Error, Result};
 
 /// Which adapter to use.
@@ -51,6 +52,9 @@ pub fn list_adapters() -> Result<Vec<FoundAdapter>> {
 
 fn describe(raw: wgpu::Adapter, disabled: &str) -> Result<FoundAdapter> {
     let mut profile = profile_of(&raw.get_info(), raw.features(), &raw.limits());
+    for reason in quirks::apply(&mut profile) {
+        log::info!("{}: {reason}", profile.name);
+    }
     let unknown = profile.disable(disabled);
     match unknown.is_empty() {
         true => Ok(FoundAdapter { raw, profile }),

@@ -52,7 +52,13 @@ impl Bundle {
 
     /// Writes the list into `encoder`: one compute pass, interrupted only by copies.
     pub fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
-        let mut ops = self.ops.iter().peekable();
+        self.encode_part(encoder, 0, 1);
+    }
+
+    /// Writes piece `part` of `parts` nearly equal pieces of the list.
+    pub fn encode_part(&self, encoder: &mut wgpu::CommandEncoder, part: usize, parts: usize) {
+        let bound = |part: usize| self.ops.len() * part / parts;
+        let mut ops = self.ops[bound(part)..bound(part + 1)].iter().peekable();
         while let Some(first) = ops.peek() {
             if let Op::Copy { source, source_offset, target, target_offset, bytes } = first {
                 encoder.copy_buffer_to_buffer(source.raw(), *source_offset, target.raw(), *target_offset, *bytes);

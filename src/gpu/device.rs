@@ -60,9 +60,8 @@ impl Gpu {
             memory_hints: wgpu::MemoryHints::Performance,
             ..Default::default()
         }));
-        let (device, queue) = opened.map_err(|error| {
-            Error::config(format!("the driver of {} refused to open it: {error}", profile.name))
-        })?;
+        let (device, queue) = opened
+            .map_err(|error| Error::config(format!("the driver of {} refused to open it: {error}", profile.name)))?;
         Ok(Self::from_parts(device, queue, profile, mode))
     }
 
@@ -72,7 +71,8 @@ impl Gpu {
             required_features: wgpu::Features::SUBGROUP,
             required_limits: wgpu::Limits {
                 max_storage_buffer_binding_size: profile.max_binding,
-                max_buffer_size: profile.max_buffer.min(1 << 40),
+                // As much as this backend has.
+                max_buffer_size: profile.max_buffer.min(i32::MAX as u64),
                 max_compute_workgroup_storage_size: profile.shared_bytes,
                 max_compute_invocations_per_workgroup: profile.max_invocations,
                 ..wgpu::Limits::default()

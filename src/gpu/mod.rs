@@ -1,6 +1,7 @@
 //! Everything that touches wgpu, and nothing about language models: no token, layer or sequence is known here.
 //!
-//! - [`profile`] describes an adapter as plain data; kernels choose their variants from it.
+//! - [`profile`] describes an adapter as plain data; kernels choose their variants from it; [`quirks`] mends it where a
+//!   driver promises what it does not keep.
 //! - [`shader`] links WGSL files into one source; [`reflect`] reads bindings and sizes back out of it.
 //! - [`device`] owns the device; [`memory`] creates and counts every buffer; [`registry`] compiles pipelines.
 //! - [`bundle`] is our software graph: a prepared list of dispatches that is encoded again for every step.
@@ -10,6 +11,7 @@ pub mod bundle;
 pub mod device;
 pub mod memory;
 pub mod profile;
+pub mod quirks;
 pub mod readback;
 pub mod reflect;
 pub mod registry;
@@ -17,7 +19,7 @@ pub mod shader;
 mod sources;
 pub mod upload;
 
-pub use adapter::{list_adapters, AdapterChoice, FoundAdapter};
+pub use adapter::{AdapterChoice, FoundAdapter, list_adapters};
 pub use bundle::{Bundle, Recorder};
 pub use device::Gpu;
 pub use memory::{Buffer, Slice};

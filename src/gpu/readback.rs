@@ -15,6 +15,7 @@ pub struct Readback {
     in_flight: VecDeque<Flight>,
     flags: Vec<Arc<AtomicU8>>,
     encode_micros: u64,
+    submissions: u64,
 }
 
 struct Flight {
@@ -45,10 +46,12 @@ impl Readback {
     pub fn new(gpu: &Gpu, depth: usize, bytes: u64) -> Result<Self> {
         let free = (0..depth).map(|_| gpu.memory.create("readback", bytes, Use::Readback)).collect::<Result<_>>()?;
         let flags = (0..depth).map(|_| Arc::default()).collect();
-        Ok(Self { free, in_flight: VecDeque::with_capacity(depth), flags, encode_micros: 0 })
+        Ok(Self { free, in_flight: VecDeque::with_capacity(depth), flags, encode_micros: 0, submissions: 0 })
     }
 
     /// Encodes `first`, then `repeats` times `bundle`, each followed by a copy of `results` to the staging buffer; submits.
+    /// With `parts` above 1 the bundle is cut into so many command buffers, each a submission of its own, so that none keeps
+    /// the device longer than its watchdog or a user interface likes; only for `repeats` of 1.
     ///
     /// # Errors
     /// The ring is full (a bug: the caller bounds what is in flight).
@@ -58,18 +61,26 @@ impl Readback {
         first: Option<&Bundle>,
         bundle: &Bundle,
         repeats: u32,
+        parts: usize,
         results: &Slice,
     ) -> Result<()> {
         let (Some(staging), Some(mapped)) = (self.free.pop(), self.flags.pop()) else {
             return Err(Error::bug("more submissions in flight than the readback ring holds"));
         };
         let started = Instant::now();
-        let mut encoder = gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = new_encoder(gpu);
         if let Some(first) = first {
             first.encode(&mut encoder);
         }
         for step in 0..repeats {
-            bundle.encode(&mut encoder);
+            for part in 0..parts.max(1) {
+                if part > 0 {
+                    let done = std::mem::replace(&mut encoder, new_encoder(gpu));
+                    gpu.queue.submit([done.finish()]);
+                    self.submissions += 1;
+                }
+                bundle.encode_part(&mut encoder, part, parts.max(1));
+            }
             let to = u64::from(step) * results.bytes;
             encoder.copy_buffer_to_buffer(results.buffer.raw(), results.offset, staging.raw(), to, results.bytes);
         }
@@ -79,8 +90,11 @@ impl Readback {
         encoder.map_buffer_on_submit(staging.raw(), wgpu::MapMode::Read, 0..bytes, move |outcome| {
             flag.store(if outcome.is_ok() { MAPPED } else { FAILED }, Ordering::Release);
         });
-        let index = gpu.queue.submit([encoder.finish()]);
+        let commands = encoder.finish();
+        // Submitting is the driver's time: software drivers may even run earlier work in it.
         self.encode_micros += started.elapsed().as_micros() as u64;
+        let index = gpu.queue.submit([commands]);
+        self.submissions += 1;
         self.in_flight.push_back(Flight { index, staging, bytes, mapped, submitted: started });
         Ok(())
     }
@@ -94,9 +108,7 @@ impl Readback {
         if oldest.mapped.load(Ordering::Acquire) == PENDING {
             let poll = match wait.is_zero() {
                 true => wgpu::PollType::Poll,
-                false => {
-                    wgpu::PollType::Wait { submission_index: Some(oldest.index.clone()), timeout: Some(wait) }
-                }
+                false => wgpu::PollType::Wait { submission_index: Some(oldest.index.clone()), timeout: Some(wait) },
             };
             match gpu.device.poll(poll) {
                 Ok(_) | Err(wgpu::PollError::Timeout) => {}
@@ -136,10 +148,19 @@ impl Readback {
         self.in_flight.len()
     }
 
-    /// Host time spent encoding and submitting so far, in microseconds.
+    /// Host time spent encoding so far, in microseconds; submitting itself is not counted.
     pub fn encode_micros(&self) -> u64 {
         self.encode_micros
     }
+
+    /// Command buffers submitted so far.
+    pub fn submissions(&self) -> u64 {
+        self.submissions
+    }
+}
+
+fn new_encoder(gpu: &Gpu) -> wgpu::CommandEncoder {
+    gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
 }
 
 impl Gpu {
@@ -149,7 +170,7 @@ impl Gpu {
     /// The device was lost.
     pub fn run(&self, bundle: &Bundle, results: &Slice) -> Result<Vec<u8>> {
         let mut ring = Readback::new(self, 1, results.bytes)?;
-        ring.submit(self, None, bundle, 1, results)?;
+        ring.submit(self, None, bundle, 1, 1, results)?;
         loop {
             if let Some(landed) = ring.land(self, Duration::from_secs(60))? {
                 return ring.take(landed, <[u8]>::to_vec);

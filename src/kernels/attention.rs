@@ -59,6 +59,30 @@ impl Spec {
     pub fn tile_queries(&self) -> usize {
         (self.most_members() / self.heads_per_tile()).max(1)
     }
+
+    /// Longest context that a workgroup may walk on this adapter. lavapipe ends the loops of an invocation after 65,535
+    /// rounds in all, without a word, so the rounds of a chunk are counted here; loops over register arrays are unrolled.
+    pub fn longest_context(&self, profile: &Profile) -> usize {
+        if profile.kind != DeviceKind::Cpu {
+            return usize::MAX;
+        }
+        let lanes = profile.row_lanes(64) as usize;
+        let members = self.heads_per_tile() * self.tile_queries();
+        let octets = self.head_dim / 8;
+        let positions = KV_CHUNK.div_ceil(lanes);
+        let score = positions * (1 + octets);
+        let softmax = members * (1 + 2 * positions + 2 * lanes.ilog2() as usize);
+        let weigh = (members / row_batch(members) * octets).div_ceil(lanes) * (1 + KV_CHUNK / 16 + KV_CHUNK / 4);
+        LOOP_ROUNDS / (score + softmax + weigh) * KV_CHUNK
+    }
+}
+
+/// Rounds that may be counted on, below lavapipe's end of 65,535.
+const LOOP_ROUNDS: usize = 60_000;
+
+/// Query rows that a lane of a software adapter weighs together, so that it reads each value once.
+fn row_batch(members: usize) -> usize {
+    (1..=4).rev().find(|batch| members.is_multiple_of(*batch)).unwrap_or(1)
 }
 
 /// The variant for a layer.
@@ -67,11 +91,8 @@ pub fn variant(spec: &Spec, mode: Mode, profile: &Profile) -> Variant {
     let heads_per_tile = spec.heads_per_tile();
     let queries = if mode == Mode::Prefill { spec.tile_queries() } else { 1 };
     let members = heads_per_tile * queries;
-    // A lane of a software adapter keeps several rows so that it reads each value once; GPUs have lanes to spare.
-    let row_batch = match profile.kind {
-        DeviceKind::Cpu => (1..=4).rev().find(|batch| members.is_multiple_of(*batch)).unwrap_or(1),
-        _ => 1,
-    };
+    // GPUs have lanes to spare.
+    let row_batch = if profile.kind == DeviceKind::Cpu { row_batch(members) } else { 1 };
     Variant {
         kernel: "attention",
         slots: vec![("kv", spec.kv.name()), ("reduce", profile.reduce_slot(lanes))],
@@ -110,6 +131,15 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn software_adapters_walk_usual_contexts() {
+        let cpu = Profile::baseline(DeviceKind::Cpu);
+        let spec = |heads, kv_heads, head_dim| Spec { heads, kv_heads, head_dim, scale: 1.0, kv: KvDtype::F16 };
+        assert!(spec(9, 3, 64).longest_context(&cpu) >= 8192);
+        assert!(spec(16, 8, 128).longest_context(&cpu) >= 8192);
+        assert_eq!(spec(16, 8, 128).longest_context(&Profile::cuda_class()), usize::MAX);
+    }
 
     #[test]
     fn tiles_divide_the_group() {

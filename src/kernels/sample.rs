@@ -61,7 +61,9 @@ pub fn scan_variant(profile: &Profile) -> Variant {
 
 /// Second pass.
 pub fn pick_variant(profile: &Profile) -> Variant {
-    let lanes = profile.row_lanes(256);
+    // Many lanes on every adapter: each rule of survival reads the vocabulary some thirty times, and lavapipe ends all
+    // loops of an invocation after 65,535 rounds together, without a word.
+    let lanes = 256.min(profile.max_invocations);
     Variant {
         kernel: "sample_pick",
         slots: vec![("reduce", profile.reduce_slot(lanes))],

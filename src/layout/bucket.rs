@@ -2,7 +2,7 @@
 //! real counts from the step inputs and skip the padding.
 
 use super::inputs::StepInputs;
-use crate::base::{ceil_div, KV_CHUNK};
+use crate::base::{KV_CHUNK, ceil_div};
 
 /// Rounded sizes of a plan: the key of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -12,8 +12,6 @@ pub const NONE: u32 = u32::MAX;
 pub const BAD_LOGITS: u32 = u32::MAX - 1;
 /// Set in an update's address if it counts block table entries instead of slot words.
 const TABLE_ADDRESS: u32 = 1 << 31;
-/// KV chunks for which a decode row may get workgroups of its own.
-pub const MAX_CHUNKS_PER_SPLIT_ROW: usize = 4096;
 
 /// First bytes of the step inputs.
 #[repr(C)]
@@ -204,7 +202,7 @@ mod tests {
     #[test]
     fn rows_tiles_samples_and_updates_follow_the_plan() {
         let sampling = SamplingRow::new(&SamplingParams::default(), 7, &[2]);
-        let chunk = |slot, start, len, last| PrefillChunk {
+        let chunk = |slot: u32, start, len, last| PrefillChunk {
             seq: SeqId(slot.into()),
             slot: SlotId(slot),
             start,

@@ -4,4 +4,4 @@ mod bucket;
 pub mod inputs;
 
 pub use bucket::{Bucket, Geometry};
-pub use inputs::{SeqState, StepHeader, StepInputs, MAX_CHUNKS_PER_SPLIT_ROW};
+pub use inputs::{SeqState, StepHeader, StepInputs};

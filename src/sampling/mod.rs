@@ -3,4 +3,4 @@
 mod params;
 pub mod stop;
 
-pub use params::{SamplingParams, SamplingRow, MAX_DEVICE_STOPS};
+pub use params::{MAX_DEVICE_STOPS, SamplingParams, SamplingRow};

@@ -1,5 +1,5 @@
 //! Chat templates: a conversation to the one text that the model was trained on. The Jinja environment is set up as
-//! transformers does it (`chat_template_utils.py`); values print as in Python ([`super::python_values`]).
+//! transformers does it (`chat_template_utils.py`); values print as in Python (`python_values`).
 
 use super::python_values::{JsonStyle, to_str};
 use super::strftime::strftime;

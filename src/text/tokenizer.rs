@@ -1,5 +1,5 @@
 //! Encoding and decoding with a model's own vocabulary. Encoding is the `tokenizers` crate's; decoding goes through a
-//! table of bytes ([`super::pieces`]), the same for whole outputs and for streams.
+//! table of bytes (`pieces`), the same for whole outputs and for streams.
 
 use super::files::TokenizerFile;
 use super::gguf_bpe;

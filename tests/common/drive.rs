@@ -51,11 +51,7 @@ pub fn plain(capacity: &octavo::runner::Capacity) -> SchedulerConfig {
 }
 
 /// Runs all of `asks` to their end and returns their tokens in order.
-pub fn run(
-    runner: &mut dyn ModelRunner,
-    config: SchedulerConfig,
-    asks: &[Ask],
-) -> (Vec<Vec<TokenId>>, SchedulerStats) {
+pub fn run(runner: &mut dyn ModelRunner, config: SchedulerConfig, asks: &[Ask]) -> (Vec<Vec<TokenId>>, SchedulerStats) {
     let mut scheduler = Scheduler::new(config, runner.capacity()).unwrap();
     let mut owners: HashMap<SeqId, usize> = HashMap::new();
     let mut tokens = vec![Vec::new(); asks.len()];

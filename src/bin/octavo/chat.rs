@@ -19,8 +19,8 @@ Examples:
   octavo chat --model M --system \"You answer in rhymes.\" --temperature 0.7
   octavo chat --model M --message \"Why is the sky blue?\"
 
-Each line that you type is a message; /reset forgets the conversation, /quit or the end of input leaves. Ctrl-C ends an
-answer early. Lines can also come from a pipe.";
+Each line that you type is a message; /reset forgets the conversation, /quit or the end of input
+leaves. Ctrl-C ends an answer early. Lines can also come from a pipe.";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

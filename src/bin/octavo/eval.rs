@@ -19,10 +19,15 @@ pub enum Command {
 }
 
 const EXPLANATION: &str = "\
-The first token is not scored. No beginning token is added unless the model's tokenizer adds one. A text longer than the
-context is scored in windows that overlap by half: each token once, with at least half a context before it.
+Example:
+  octavo eval perplexity --model M --text-file book.txt
 
-With --json, one line on stdout: {\"tokens\", \"mean_nll\", \"perplexity\", \"scored_tokens\", \"windows\"}";
+The first token is not scored. No beginning token is added unless the model's tokenizer adds one.
+A text longer than the context is scored in windows that overlap by half: each token once, with at
+least half a context before it.
+
+With --json, one line on stdout:
+  {\"tokens\", \"mean_nll\", \"perplexity\", \"scored_tokens\", \"windows\"}";
 
 #[derive(clap::Args)]
 #[command(after_help = EXPLANATION)]

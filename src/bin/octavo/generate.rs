@@ -19,12 +19,13 @@ Examples:
   octavo generate --model M --prompt-tokens 1,2,3 --json
   octavo generate --model M --prompts prompts.jsonl --json --metrics figures.json > results.jsonl
 
-A line of prompts.jsonl holds `prompt` or `prompt_token_ids`, and may override max_tokens, temperature, top_k, top_p,
-min_p, seed, ignore_eos and stop (a text or a list):
+A line of prompts.jsonl holds `prompt` or `prompt_token_ids`, and may override max_tokens,
+temperature, top_k, top_p, min_p, seed, ignore_eos and stop (a text or a list):
   {\"prompt\": \"Once upon a time\", \"max_tokens\": 50, \"temperature\": 0.8, \"seed\": 1}
 
 With --json, a line on stdout for each prompt, in their order:
-  {\"index\", \"prompt_token_ids\", \"token_ids\", \"text\", \"finish_reason\": \"stop\" | \"length\" | \"cancelled\",
+  {\"index\", \"prompt_token_ids\", \"token_ids\", \"text\",
+   \"finish_reason\": \"stop\" | \"length\" | \"cancelled\",
    \"num_cached_tokens\", \"ttft_ms\", \"latency_ms\"}, or {\"index\", \"error\"}";
 
 #[derive(clap::Args)]

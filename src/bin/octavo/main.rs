@@ -2,7 +2,9 @@
 //!
 //! Exit codes: 0 all went well, 1 something failed, 2 the command or its options are wrong.
 
+mod bench;
 mod chat;
+mod doctor;
 mod eval;
 mod generate;
 mod inspect;
@@ -23,14 +25,17 @@ Examples:
   Talk with a model in several turns:
       octavo chat --model ./Qwen3-0.6B
   Continue a text, with sampling:
-      octavo generate --model ./Qwen3-0.6B --prompt \"Once upon a time\" --max-tokens 100 --temperature 0.8
+      octavo generate --model ./Qwen3-0.6B --prompt \"Once upon a time\" --temperature 0.8
   Run a file of prompts together, one JSON line for each result:
       octavo generate --model ./Qwen3-0.6B --prompts prompts.jsonl --json > results.jsonl
   See what a model needs before you load it:
       octavo inspect ./Qwen3-0.6B
+  See which GPUs there are and whether octavo works on them:
+      octavo doctor
 
-A MODEL is a Hugging Face folder (config.json and safetensors), a .gguf file, or a hub id such as Qwen/Qwen3-0.6B
-(downloaded once; a single GGUF file of a repository is named organisation/name:file.gguf).
+A MODEL is a Hugging Face folder (config.json and safetensors), a .gguf file, or a hub id such as
+Qwen/Qwen3-0.6B, which is downloaded once. A single GGUF file of a hub repository is named
+organisation/name:file.gguf.
 
 Environment:
   OCTAVO_LOG        log filter, such as `info` or `octavo=debug`; the default is `warn`
@@ -54,8 +59,13 @@ enum Command {
     /// Measure a model
     #[command(subcommand)]
     Eval(eval::Command),
+    /// Measure speed
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Show what a model is made of and what it needs
     Inspect(inspect::Args),
+    /// Show the graphics adapters and test every kernel on them
+    Doctor(doctor::Args),
 }
 
 /// How a command that ran to its end went.
@@ -75,7 +85,9 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(args),
         Command::Chat(args) => chat::run(args),
         Command::Eval(command) => eval::run(command),
+        Command::Bench(command) => bench::run(&command),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     match outcome {
         Ok(Outcome::Success) => ExitCode::SUCCESS,

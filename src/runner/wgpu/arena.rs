@@ -1,9 +1,9 @@
 //! Small constants on the device: parameters of dispatches, norms and biases, packed into few buffers at aligned offsets.
 
 use crate::error::Result;
+use crate::gpu::Gpu;
 use crate::gpu::memory::{Buffer, Slice, Use};
 use crate::gpu::upload::Uploader;
-use crate::gpu::Gpu;
 
 /// Hands out slices of chunks that it allocates as needed.
 pub(super) struct Arena {

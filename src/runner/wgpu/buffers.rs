@@ -1,5 +1,6 @@
 //! Activations and KV memory: sized once, never reallocated.
 
+use super::load::logits_stride;
 use crate::base::{BLOCK_TOKENS, KV_CHUNK, ceil_div};
 use crate::config::{ContextChoice, EngineConfig};
 use crate::error::{Error, Result};
@@ -10,7 +11,6 @@ use crate::kernels::{attention, attn_combine};
 use crate::layout::inputs::SeqState;
 use crate::layout::{Geometry, StepInputs};
 use crate::model::spec::ModelSpec;
-use super::load::logits_stride;
 
 /// Sizes of everything that does not hold weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Sizes {
                 let assumed = ASSUMED_MEMORY.iter().find(|(kind, _)| *kind == profile.kind);
                 let budget = config.memory_limit.unwrap_or(assumed.map_or(4 << 30, |(_, bytes)| *bytes));
                 let usable = (budget as f64 * f64::from(config.gpu_memory_utilization)) as u64;
-                let fixed = weight_bytes + sizes(config.max_model_len, 0).activation_bytes(spec, config);
+                let fixed = weight_bytes + sizes(config.max_model_len, 0).activation_bytes(spec);
                 let kv = usable.saturating_sub(fixed);
                 let kv = match (profile.kind, config.memory_limit) {
                     (DeviceKind::Cpu, None) => kv.min(SOFTWARE_KV_BYTES),
@@ -101,7 +101,7 @@ impl Sizes {
         Ok(sizes(config.max_model_len.min(fits), block_count))
     }
 
-    fn activation_bytes(&self, spec: &ModelSpec, _config: &EngineConfig) -> u64 {
+    fn activation_bytes(&self, spec: &ModelSpec) -> u64 {
         let rows = self.geometry.max_rows;
         let widths = Widths::of(spec);
         let row = 2 * spec.hidden_size + widths.qkv + widths.query + 3 * widths.intermediate;
@@ -124,7 +124,8 @@ pub(super) struct Widths {
 
 impl Widths {
     pub(super) fn of(spec: &ModelSpec) -> Self {
-        let widest = |width: fn(&crate::model::spec::LayerSpec) -> usize| spec.layers.iter().map(width).max().unwrap_or(0);
+        let widest =
+            |width: fn(&crate::model::spec::LayerSpec) -> usize| spec.layers.iter().map(width).max().unwrap_or(0);
         Self {
             qkv: widest(|layer| layer.attn.query_width() + 2 * layer.attn.kv_width()),
             query: widest(|layer| layer.attn.query_width()),
@@ -158,16 +159,17 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates everything.
+    /// Allocates everything; `apart` says whether some layer computes gate and up separately.
     ///
     /// # Errors
     /// Out of memory.
-    pub(super) fn new(gpu: &Gpu, spec: &ModelSpec, config: &EngineConfig, sizes: &Sizes) -> Result<Self> {
+    pub(super) fn new(gpu: &Gpu, spec: &ModelSpec, config: &EngineConfig, sizes: &Sizes, apart: bool) -> Result<Self> {
         let storage = |label: &str, bytes: usize| Ok(gpu.memory.create(label, bytes as u64, Use::Storage)?.whole());
         let floats = |label: &str, rows: usize, width: usize| storage(label, rows * width * 4);
         let widths = Widths::of(spec);
         let (rows, slots) = (sizes.geometry.max_rows, sizes.geometry.max_slots);
-        let fused = 0;
+        // Gate and up projections meet in the product's epilogue unless some layer keeps them apart.
+        let apart = if apart { widths.intermediate } else { 0 };
         let mut kv = Vec::with_capacity(spec.layers.len());
         for layer in &spec.layers {
             let bytes = sizes.block_count * BLOCK_TOKENS * layer.attn.kv_width() * config.kv_dtype.bytes();
@@ -194,8 +196,8 @@ impl Buffers {
             qkv: floats("qkv", rows, widths.qkv)?,
             attended: floats("attended", rows, widths.query)?,
             partials: storage("attention partials", partials.unwrap_or(0) as usize)?,
-            gate: floats("gate", rows, fused + widths.intermediate)?,
-            up: floats("up", rows, widths.intermediate)?,
+            gate: floats("gate", rows, apart)?,
+            up: floats("up", rows, apart)?,
             activated: floats("activated", rows, widths.intermediate)?,
             wanted: floats("wanted rows", sizes.logit_rows.next_multiple_of(8), spec.hidden_size)?,
             logits: floats("logits", sizes.logit_rows, stride)?,

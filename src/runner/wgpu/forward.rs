@@ -90,13 +90,8 @@ impl Forward<'_> {
             product.record(gpu, recorder, &b.inputs, &b.normed, &b.qkv, rows)?;
         }
         let pipeline = gpu.registry.get(&rope_kv::variant(&layer.rope, profile))?;
-        let mut arguments = vec![
-            ("rows", &b.rows),
-            ("cos_sin", &layer.cos_sin),
-            ("qkv", &b.qkv),
-            ("keys", keys),
-            ("values", values),
-        ];
+        let mut arguments =
+            vec![("rows", &b.rows), ("cos_sin", &layer.cos_sin), ("qkv", &b.qkv), ("keys", keys), ("values", values)];
         arguments.extend(layer.head_norms.iter().map(|norms| ("head_norms", norms)));
         recorder.dispatch(gpu, "rope_kv", &pipeline, &arguments, rope_kv::grid(&layer.rope, rows))?;
 

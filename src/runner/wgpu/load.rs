@@ -4,9 +4,9 @@ use super::arena::Arena;
 use super::matrix::{DeviceMatrix, Product, Target};
 use crate::config::{KvDtype, LoadProgress, LoadStage};
 use crate::error::Result;
+use crate::gpu::Gpu;
 use crate::gpu::memory::{Slice, Use};
 use crate::gpu::upload::Uploader;
-use crate::gpu::Gpu;
 use crate::kernels::act_mul::ActMulParams;
 use crate::kernels::embed::EmbedParams;
 use crate::kernels::matmul::Epilogue;
@@ -157,7 +157,8 @@ impl DeviceModel {
         for rope in &spec.ropes {
             tables.push(loader.vector(bytemuck::cast_slice(&cos_sin_table(rope, shape.max_model_len)))?);
         }
-        let embedding = loader.matrix("embedding", vec![files.tensors.matrix(TensorRole::Embed)?], Arrangement::Stacked)?;
+        let embedding =
+            loader.matrix("embedding", vec![files.tensors.matrix(TensorRole::Embed)?], Arrangement::Stacked)?;
         let own_head = match spec.tied_head {
             true => None,
             false => {

@@ -38,7 +38,12 @@ impl DeviceMatrix {
     ///
     /// # Errors
     /// Out of memory, a row group that fits no binding, or the device was lost.
-    pub(super) fn load(loader: &mut Loader<'_>, label: &str, matrix: &FusedMatrix<'_>, kind: Arrangement) -> Result<Self> {
+    pub(super) fn load(
+        loader: &mut Loader<'_>,
+        label: &str,
+        matrix: &FusedMatrix<'_>,
+        kind: Arrangement,
+    ) -> Result<Self> {
         let words = matrix.plane_words_per_group();
         let limit = loader.binding_limit as usize;
         let ranges = shard_groups(matrix.groups(), 4 * words.codes.max(words.scales).max(words.bits), limit)?;
@@ -100,8 +105,11 @@ pub(super) struct Product {
     label: &'static str,
     spec: matmul::Spec,
     bias: Option<Slice>,
-    shards: Vec<(Vec<(&'static str, Slice)>, usize, Slice)>,
+    shards: Vec<ShardDispatch>,
 }
+
+/// A shard's planes by name, its groups of rows, and the parameters of its dispatch.
+type ShardDispatch = (Vec<(&'static str, Slice)>, usize, Slice);
 
 /// Where a product's output goes.
 #[derive(Clone, Copy)]

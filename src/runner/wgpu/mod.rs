@@ -1,14 +1,20 @@
 //! Runs plans on a GPU: plan -> inputs -> bundle -> submission -> results, one submission late.
 
 mod arena;
+mod budget;
 mod buffers;
 mod forward;
+mod limits;
 mod load;
 mod matrix;
+mod profile;
+mod warm_up;
 
+use self::budget::Budget;
 use self::buffers::{Buffers, Sizes};
 use self::forward::Forward;
-use self::load::{DeviceModel, Loader, Shape, logits_stride};
+use self::load::{DeviceModel, GateUp, Loader, Shape, logits_stride};
+pub use self::profile::KernelCost;
 use super::{Capacity, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
 use crate::base::{Epoch, KV_CHUNK, ceil_div};
 use crate::config::{EngineConfig, LoadProgress, LoadStage, RunnerInfo};
@@ -21,7 +27,6 @@ use crate::kernels::sample::{SampleParams, Sampled, VOCAB_BLOCK};
 use crate::layout::inputs::{BAD_LOGITS, NONE, SampleOwner};
 use crate::layout::{Bucket, StepInputs};
 use crate::model::files::ModelFiles;
-use crate::model::spec::ModelSpec;
 use crate::sched::plan::StepPlan;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -44,7 +49,7 @@ pub struct WgpuRunner {
     tile_queries: usize,
     vocab_size: usize,
     eager: bool,
-    submissions: u64,
+    budget: Budget,
     gpu: Gpu,
 }
 
@@ -55,14 +60,17 @@ struct Pending {
     /// Samples that each step reports, padding included.
     stride: usize,
     owners: Vec<SampleOwner>,
+    rows: usize,
+    /// Whether nothing was ahead of it, so that its time is its own.
+    alone: bool,
 }
 
 /// Counters of a runner, for benches and for tests of what must not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunnerCounters {
-    /// Submissions so far.
+    /// Command buffers submitted so far.
     pub submissions: u64,
-    /// Host time spent encoding and submitting, in microseconds.
+    /// Host time spent encoding, in microseconds.
     pub encode_micros: u64,
     /// Buffers created.
     pub buffers: u64,
@@ -81,11 +89,7 @@ impl WgpuRunner {
     ///
     /// # Errors
     /// No adapter, too little memory, a broken file.
-    pub fn load(
-        files: &ModelFiles,
-        config: &EngineConfig,
-        progress: &mut dyn FnMut(LoadProgress),
-    ) -> Result<Self> {
+    pub fn load(files: &ModelFiles, config: &EngineConfig, progress: &mut dyn FnMut(LoadProgress)) -> Result<Self> {
         progress(LoadProgress { stage: LoadStage::Opening, done: 0, total: 1 });
         let choice = config.adapter.as_deref().map_or(AdapterChoice::Best, AdapterChoice::parse);
         let mode = if config.checked_shaders { ShaderMode::Checked } else { ShaderMode::Trusted };
@@ -105,8 +109,9 @@ impl WgpuRunner {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self> {
         let spec = &files.spec;
-        check_shape(spec)?;
-        let file_bytes = weight_bytes(files);
+        limits::check_shape(spec)?;
+        let config = &limits::limit_context(spec, config, &gpu)?;
+        let file_bytes = limits::weight_bytes(files);
         let sizes = Sizes::new(spec, config, &gpu, file_bytes)?;
         let binding_limit = gpu.profile.max_binding.min(gpu.profile.max_buffer);
         let binding_limit = binding_limit.min(config.binding_limit.unwrap_or(u64::MAX));
@@ -137,7 +142,8 @@ impl WgpuRunner {
         }
         loader.uploader.flush()?;
         drop(loader);
-        let buffers = Buffers::new(&gpu, spec, config, &sizes)?;
+        let apart = model.layers.iter().any(|layer| matches!(layer.gate_up, GateUp::Apart { .. }));
+        let buffers = Buffers::new(&gpu, spec, config, &sizes, apart)?;
         let results = (sizes.max_samples).max(sizes.max_steps * sizes.geometry.max_slots.next_power_of_two());
         let readback = Readback::new(&gpu, config.max_in_flight, (results * size_of::<Sampled>()) as u64)?;
         let tile_queries = model.layers.iter().map(|layer| layer.attention.tile_queries()).min().unwrap_or(1);
@@ -157,7 +163,7 @@ impl WgpuRunner {
             tile_queries,
             vocab_size: spec.vocab_size,
             eager: config.eager,
-            submissions: 0,
+            budget: Budget::default(),
             gpu,
         };
         runner.warm_up(progress)?;
@@ -182,7 +188,7 @@ impl WgpuRunner {
     /// Counters so far.
     pub fn counters(&self) -> RunnerCounters {
         RunnerCounters {
-            submissions: self.submissions,
+            submissions: self.readback.submissions(),
             encode_micros: self.readback.encode_micros(),
             buffers: self.gpu.memory.created_count(),
             bind_groups: self.recorder.group_count(),
@@ -198,44 +204,25 @@ impl WgpuRunner {
         self.bundles.get(&single).map(Bundle::census).unwrap_or_default()
     }
 
+    /// Logits of the last step's first `rows` wanted rows, each `vocab_size` long; for tests. `rows` is at most what one pass
+    /// holds, and nothing may be in flight.
+    ///
+    /// # Errors
+    /// The device was lost.
+    #[doc(hidden)]
+    pub fn read_logits(&self, rows: usize) -> Result<Vec<Vec<f32>>> {
+        let stride = logits_stride(self.vocab_size);
+        let rows = rows.min(self.sizes.logit_rows);
+        let slice = self.buffers.logits.buffer.slice(0, (rows * stride * 4) as u64);
+        let bytes = self.gpu.run(&Bundle::default(), &slice)?;
+        let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+        Ok(floats.chunks(stride).map(|row| row[..self.vocab_size].to_vec()).collect())
+    }
+
     /// The device, for tests that break it.
     #[doc(hidden)]
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
-    }
-
-    /// Records and runs, without a single valid row, the buckets that use each pipeline: software drivers compile at the
-    /// first dispatch, and no request shall wait for that.
-    fn warm_up(&mut self, progress: &mut dyn FnMut(LoadProgress)) -> Result<()> {
-        let slots = self.sizes.geometry.max_slots;
-        let long = ceil_div(self.sizes.geometry.max_context, KV_CHUNK) > 1;
-        let decode = |rows: usize, chunks| Bucket { rows, decode: rows, tiles: 0, samples: rows, chunks };
-        let mut buckets: Vec<Bucket> =
-            [1, 2, 4, 8].into_iter().filter(|rows| *rows <= slots).map(|rows| decode(rows, 1)).collect();
-        if long {
-            buckets.push(decode(1, 2));
-        }
-        buckets.push(Bucket { rows: 8, decode: 0, tiles: 8, samples: 1, chunks: 0 });
-        let total = buckets.len() as u64;
-        self.inputs.build(&StepPlan::default(), self.sizes.table_stride, self.tile_queries);
-        self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
-        self.update = {
-            let mut recorder = std::mem::take(&mut self.recorder);
-            let update = self.forward().record_update(&mut recorder);
-            self.recorder = recorder;
-            update?
-        };
-        let results = self.buffers.sampled.buffer.slice(0, 16);
-        self.gpu.run(&self.update, &results)?;
-        for (done, bucket) in buckets.into_iter().enumerate() {
-            progress(LoadProgress { stage: LoadStage::Compiling, done: done as u64, total });
-            let bundle = self.record(&bucket)?;
-            self.gpu.run(&bundle, &results)?;
-            self.bundles.insert(bucket, bundle);
-        }
-        // wgpu clears a buffer when it is first used; the KV pools have been used above, so that this is over too.
-        progress(LoadProgress { stage: LoadStage::Compiling, done: total, total });
-        Ok(())
     }
 
     fn forward(&self) -> Forward<'_> {
@@ -284,11 +271,13 @@ impl WgpuRunner {
         let stride = bucket.samples.max(1);
         let results = self.buffers.sampled.buffer.slice(0, (stride * size_of::<Sampled>()) as u64);
         let update = (self.inputs.header.update_count > 0).then_some(&self.update);
-        self.readback.submit(&self.gpu, update, bundle, u32::from(plan.steps.max(1)), &results)?;
-        self.submissions += 1;
+        let parts = if plan.steps > 1 { 1 } else { self.budget.parts(bucket.rows, bundle.dispatch_count()) };
+        self.readback.submit(&self.gpu, update, bundle, u32::from(plan.steps.max(1)), parts, &results)?;
         let mut owners = self.spare.pop().unwrap_or_default();
         owners.clone_from(&self.inputs.owners);
-        self.pending.push_back(Pending { epoch: plan.epoch, steps: usize::from(plan.steps.max(1)), stride, owners });
+        let alone = self.pending.is_empty();
+        let steps = usize::from(plan.steps.max(1));
+        self.pending.push_back(Pending { epoch: plan.epoch, steps, stride, owners, rows: bucket.rows, alone });
         Ok(())
     }
 
@@ -302,6 +291,9 @@ impl WgpuRunner {
         result.clear();
         result.epoch = pending.epoch;
         result.micros = landed.micros as u32;
+        if pending.alone {
+            self.budget.learn(pending.rows * pending.steps, landed.micros);
+        }
         self.readback.take(landed, |bytes| deliver(bytes, &pending, result))?;
         self.spare.push(pending.owners);
         Ok(true)
@@ -354,27 +346,4 @@ fn run_error(error: Error) -> RunError {
         ErrorKind::Memory => RunError::OutOfMemory(error.to_string()),
         _ => RunError::Bug(error.to_string()),
     }
-}
-
-/// Bytes that the weights take in the files, which is what they take on the device but for padding.
-fn weight_bytes(files: &ModelFiles) -> u64 {
-    let bytes = files.tensors.infos().map(|info| {
-        info.shape.iter().product::<usize>() / info.dtype.block_elements() * info.dtype.block_bytes()
-    });
-    bytes.sum::<usize>() as u64
-}
-
-/// What the kernels ask of a model's dimensions.
-fn check_shape(spec: &ModelSpec) -> Result<()> {
-    for layer in &spec.layers {
-        let head_dim = layer.attn.head_dim;
-        let rotary_dim = spec.ropes[layer.attn.rope].rotary_dim;
-        if head_dim % 8 != 0 || head_dim > 512 || rotary_dim % 4 != 0 {
-            return Err(Error::load(format!(
-                "heads of {head_dim} elements, {rotary_dim} of them rotating, are not supported: octavo needs a \
-                 multiple of 8 up to 512, and of 4"
-            )));
-        }
-    }
-    Ok(())
 }

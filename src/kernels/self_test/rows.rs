@@ -1,0 +1,236 @@
+//! Cases of the kernels that work row by row: `norm`, `act_mul`, `rope_kv`.
+
+use super::data::{Source, Spread};
+use super::rig::{Dispatch, Rig, failed, floats};
+use super::{Found, Outcome};
+use crate::base::BLOCK_TOKENS;
+use crate::kernels::KvDtype;
+use crate::kernels::act_mul::{self as act_mul_kernel, ActMulParams};
+use crate::kernels::norm::{self as norm_kernel, NormParams};
+use crate::kernels::rope_kv as rope_kernel;
+use crate::layout::StepHeader;
+use crate::layout::inputs::NONE;
+use crate::model::rope::cos_sin_table;
+use crate::model::spec::{AttnSpec, NormSpec, RopeScaling, RopeSpec};
+use crate::reference;
+use crate::reference::tolerance::{bound, check_close};
+
+/// How far `silu(gate) * up` may be off, in the sense of [`bound`], when gate and up are off by theirs. The slope of
+/// silu is below 1.1; `exp` may be off by 3 + 2 |x| units (Vulkan, appendix on precision); and the kernel clamps the
+/// exponent at 80, which leaves a trace of e^-80.
+pub fn gated_magnitude(gate: &[f64], gate_magnitude: &[f64], up: &[f64], up_magnitude: &[f64]) -> Vec<f64> {
+    let one = |index: usize| {
+        let (g, u) = (gate[index], up[index]);
+        let share = 1.0 / (1.0 + (-g).exp());
+        let exp_error = g.abs() * share * (1.0 - share) * (3.0 + 2.0 * g.abs());
+        let clamped = g.abs() * (-80f64).exp() / bound(1.0, 1);
+        let own = 1.1 * gate_magnitude[index] + exp_error + clamped;
+        own * u.abs() + (g * share).abs() * up_magnitude[index]
+    };
+    (0..gate.len()).map(one).collect()
+}
+
+/// RMSNorm of `tokens` rows; with `gather` of every second row, in reverse order.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn norm(rig: &Rig<'_>, tokens: usize, width: usize, gather: bool, spread: Spread) -> Outcome {
+    const EPS: f32 = 1e-5;
+    let mut source = Source::new(31);
+    let x = source.numbers(tokens * width, spread);
+    let weight = source.numbers(width, Spread::Plain);
+    let wanted: Vec<usize> = if gather { (0..tokens).rev().step_by(2).collect() } else { (0..tokens).collect() };
+    // Sample 0 belongs to an earlier pass over wanted rows.
+    let mut entries = vec![[u32::MAX; 4]];
+    entries.extend(wanted.iter().map(|&row| [row as u32, 0, NONE, 0]));
+    let header = StepHeader { row_count: tokens as u32, sample_count: entries.len() as u32, ..Default::default() };
+    let inputs = rig.step_inputs(&header, &entries).map_err(failed)?;
+    let x_slice = rig.input(&x).map_err(failed)?;
+    let weight_slice = rig.input(&weight).map_err(failed)?;
+    let params = NormParams { width: width as u32 / 4, eps: EPS, first_sample: 1, reserved: 0 };
+    let params = rig.params(&params).map_err(failed)?;
+    let output = rig.output(&vec![f32::NAN; wanted.len() * width]).map_err(failed)?;
+    let dispatch = Dispatch {
+        variant: norm_kernel::variant(gather, &rig.gpu.profile),
+        arguments: vec![
+            ("inputs", &inputs),
+            ("x", &x_slice),
+            ("weight", &weight_slice),
+            ("out", &output.slice),
+            ("params", &params),
+        ],
+        // Three rows of padding, as a bucket has them.
+        grid: norm_kernel::grid(wanted.len() + 3),
+    };
+    let found = rig.run(&[dispatch], &[&output])?.remove(0);
+    let row = |row: usize| x[row * width..][..width].iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+    let twin: Vec<f64> = wanted.iter().flat_map(|&r| reference::norm::rms_norm(&row(r), &weight, EPS)).collect();
+    let magnitude: Vec<f64> = twin.iter().map(|value| value.abs()).collect();
+    let close = check_close(&floats(&found), &twin, &magnitude, width + 16)?;
+    Ok(Found { bits: found, worst_share: close.worst_share })
+}
+
+/// The gated activation for gates and ups up to 1e4.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn act_mul(rig: &Rig<'_>, tokens: usize, width: usize) -> Outcome {
+    let mut source = Source::new(32);
+    let mut gate = source.numbers(tokens * width, Spread::Heavy);
+    let mut up = source.numbers(tokens * width, Spread::Heavy);
+    gate[..7].copy_from_slice(&[1e4, -1e4, 0.0, -0.0, 88.0, -88.0, -104.0]);
+    up[..7].copy_from_slice(&[1e4, 1e4, 1.0, 1.0, -1e4, 1e4, -1e4]);
+    let inputs =
+        rig.step_inputs(&StepHeader { row_count: tokens as u32, ..Default::default() }, &[]).map_err(failed)?;
+    let gate_slice = rig.input(&gate).map_err(failed)?;
+    let up_slice = rig.input(&up).map_err(failed)?;
+    let params = rig.params(&ActMulParams { width: width as u32 / 4, reserved: [0; 3] }).map_err(failed)?;
+    let output = rig.output(&vec![f32::NAN; tokens * width]).map_err(failed)?;
+    let dispatch = Dispatch {
+        variant: act_mul_kernel::variant(&rig.gpu.profile),
+        arguments: vec![
+            ("inputs", &inputs),
+            ("gate", &gate_slice),
+            ("up", &up_slice),
+            ("out", &output.slice),
+            ("params", &params),
+        ],
+        grid: act_mul_kernel::grid(width, tokens + 2, &rig.gpu.profile),
+    };
+    let found = rig.run(&[dispatch], &[&output])?.remove(0);
+    let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
+    let absolute = |values: &[f32]| values.iter().map(|&value| f64::from(value).abs()).collect::<Vec<f64>>();
+    let twin = reference::act_mul::silu_mul(&wide(&gate), &wide(&up));
+    let magnitude = gated_magnitude(&wide(&gate), &absolute(&gate), &wide(&up), &absolute(&up));
+    // Exponential, sum, quotient (up to 2.5 units) and product.
+    let close = check_close(&floats(&found), &twin, &magnitude, 6)?;
+    Ok(Found { bits: found, worst_share: close.worst_share })
+}
+
+/// What cache words hold.
+pub fn stored(words: &[u32], kv: KvDtype) -> Vec<f32> {
+    let half = |bits: u32| half::f16::from_bits(bits as u16).to_f32();
+    match kv {
+        KvDtype::F32 => floats(words),
+        KvDtype::F16 => words.iter().flat_map(|&word| [half(word), half(word >> 16)]).collect(),
+    }
+}
+
+/// Garbage in a cache that nobody has written: NaN in either storage.
+pub const UNWRITTEN: u32 = 0x7fff_7fff;
+
+/// Allowance for storing `value`, for a bound of `ops` operations: WGSL lets f16 packing go to either neighbour.
+fn rounding(value: f64, kv: KvDtype, ops: usize) -> f64 {
+    match kv {
+        KvDtype::F32 => 0.0,
+        KvDtype::F16 => (value.abs() / 1024.0 + 1.0 / 16_777_216.0) / bound(1.0, ops),
+    }
+}
+
+/// Rotation and KV write of `tokens` rows at scattered positions and blocks, the second of them padding.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn rope_kv(rig: &Rig<'_>, spec: &rope_kernel::Spec, tokens: usize) -> Outcome {
+    let rope_kernel::Spec { heads, kv_heads, head_dim, rotary_dim, qk_norm, kv } = *spec;
+    let attn = AttnSpec {
+        heads,
+        kv_heads,
+        head_dim,
+        scale: 1.0,
+        qkv_bias: false,
+        qk_norm: qk_norm.map(|eps| NormSpec { eps }),
+        rope: 0,
+    };
+    let position = |row: usize| row * 37 % 101;
+    let rope = RopeSpec { theta: 1e4, rotary_dim, scaling: RopeScaling::Default };
+    let table = cos_sin_table(&rope, 101);
+    let mut source = Source::new(33);
+    let width = (heads + 2 * kv_heads) * head_dim;
+    let qkv = source.numbers(tokens * width, Spread::Plain);
+    let norms = source.numbers(2 * head_dim, Spread::Plain);
+    let blocks = source.shuffled(tokens + 2);
+    let place = |row: usize| blocks[row] as usize * BLOCK_TOKENS + position(row) % BLOCK_TOKENS;
+    let padding = |row: usize| row == 1;
+    let rows: Vec<[u32; 4]> = (0..tokens)
+        .map(|row| if padding(row) { [0, NONE, NONE, NONE] } else { [5, 0, position(row) as u32, place(row) as u32] })
+        .collect();
+
+    let cache_words = blocks.len() * BLOCK_TOKENS * kv_heads * head_dim * kv.bytes() / 4;
+    let rows_slice = rig.input(&rows).map_err(failed)?;
+    let table_slice = rig.input(&table).map_err(failed)?;
+    let norms_slice = rig.input(&norms).map_err(failed)?;
+    let out = rig.output(&qkv).map_err(failed)?;
+    let keys = rig.output(&vec![UNWRITTEN; cache_words]).map_err(failed)?;
+    let values = rig.output(&vec![UNWRITTEN; cache_words]).map_err(failed)?;
+    let mut arguments = vec![
+        ("rows", &rows_slice),
+        ("cos_sin", &table_slice),
+        ("qkv", &out.slice),
+        ("keys", &keys.slice),
+        ("values", &values.slice),
+    ];
+    if qk_norm.is_some() {
+        arguments.push(("head_norms", &norms_slice));
+    }
+    let variant = rope_kernel::variant(spec, &rig.gpu.profile);
+    let dispatch = Dispatch { variant, arguments, grid: rope_kernel::grid(spec, tokens) };
+    let found = rig.run(&[dispatch], &[&out, &keys, &values])?;
+
+    let ops = if qk_norm.is_some() { head_dim + 16 } else { 4 };
+    let queries = floats(&found[0]);
+    let (mut gpu, mut twin, mut magnitude) = (Vec::new(), Vec::new(), Vec::new());
+    let mut expected_words = [vec![true; cache_words], vec![true; cache_words]];
+    let words = head_dim * kv.bytes() / 4;
+    for row in 0..tokens {
+        let input = &qkv[row * width..][..width];
+        let output = &queries[row * width..][..width];
+        let kept = if padding(row) { 0 } else { heads * head_dim };
+        if input[kept..].iter().zip(&output[kept..]).any(|(a, b)| a.to_bits() != b.to_bits()) {
+            return Err(format!("row {row}: something that is no query was changed"));
+        }
+        if padding(row) {
+            continue;
+        }
+        let wide: Vec<f64> = input.iter().map(|&value| f64::from(value)).collect();
+        let angles = &table[position(row) * rotary_dim / 2..][..rotary_dim / 2];
+        let (query_norm, key_norm) = norms.split_at(head_dim);
+        let exact = reference::rope_kv::rope_kv(&wide, &attn, query_norm, key_norm, angles);
+        gpu.extend(&output[..kept]);
+        twin.extend(&exact.query);
+        magnitude.extend(pair_magnitudes(&exact.query, head_dim, rotary_dim));
+        for head in 0..kv_heads {
+            let at = ((place(row) / 16 * kv_heads + head) * 16 + place(row) % 16) * words;
+            let rotated = &exact.key[head * head_dim..][..head_dim];
+            let plain = &exact.value[head * head_dim..][..head_dim];
+            let terms = [pair_magnitudes(rotated, head_dim, rotary_dim), vec![0.0; head_dim]];
+            for (cache, (exact, terms)) in [rotated, plain].into_iter().zip(terms).enumerate() {
+                gpu.extend(stored(&found[1 + cache][at..][..words], kv));
+                twin.extend(exact);
+                magnitude.extend(exact.iter().zip(terms).map(|(&value, terms)| terms + rounding(value, kv, ops)));
+                expected_words[cache][at..at + words].fill(false);
+            }
+        }
+    }
+    for (cache, untouched) in expected_words.iter().enumerate() {
+        if untouched.iter().zip(&found[1 + cache]).any(|(&untouched, &word)| untouched && word != UNWRITTEN) {
+            return Err(format!("{} were written where no row belongs", ["keys", "values"][cache]));
+        }
+    }
+    let close = check_close(&gpu, &twin, &magnitude, ops)?;
+    Ok(Found { bits: found.concat(), worst_share: close.worst_share })
+}
+
+/// For each element of rotated heads what its terms add up to at most: a rotation keeps the length of a pair, and the two
+/// terms of one element are at most sqrt(2) times that together.
+fn pair_magnitudes(rotated: &[f64], head_dim: usize, rotary_dim: usize) -> Vec<f64> {
+    let half = rotary_dim / 2;
+    let one = |index: usize| {
+        let (head, element) = (index / head_dim * head_dim, index % head_dim);
+        match element < rotary_dim {
+            true => rotated[head + element % half].hypot(rotated[head + element % half + half]) * 2f64.sqrt(),
+            false => rotated[index].abs(),
+        }
+    };
+    (0..rotated.len()).map(one).collect()
+}

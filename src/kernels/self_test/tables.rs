@@ -1,0 +1,93 @@
+//! Cases of the kernels that move integers: `resolve` and `update`. Results must be exact.
+
+use super::rig::{Dispatch, Rig, failed};
+use super::{Found, Outcome};
+use crate::kernels::{resolve as resolve_kernel, update as update_kernel};
+use crate::layout::StepHeader;
+use crate::layout::inputs::{NONE, SeqState};
+use crate::sampling::{SamplingParams, SamplingRow};
+use bytemuck::Zeroable;
+
+/// Decode rows (one of them finished), prompt rows, and padding.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn resolve(rig: &Rig<'_>) -> Outcome {
+    let state = |token, position, done| SeqState { token, position, done, ..SeqState::zeroed() };
+    let slots = [state(11, 33, 0), state(12, 5, 1), state(13, 16, 0), state(0, 0, 0)];
+    // Three table entries a slot; block 100 * slot + index + 1.
+    let tables: Vec<u32> = (0..12).map(|index| index / 3 * 100 + index % 3 + 1).collect();
+    let entries = [
+        [NONE; 4], // something else of the step
+        [NONE, 0, NONE, 0],
+        [NONE, 1, NONE, 0],
+        [NONE, 2, NONE, 0],
+        [77, 3, 15, 0],
+        [78, 3, 16, 0],
+    ];
+    let header = StepHeader { row_count: 5, decode_count: 3, rows_at: 1, table_stride: 3, ..Default::default() };
+    let inputs = rig.step_inputs(&header, &entries).map_err(failed)?;
+    let slots = rig.input(&slots).map_err(failed)?;
+    let tables = rig.input(&tables).map_err(failed)?;
+    let output = rig.output(&[[7u32; 4]; 9]).map_err(failed)?;
+    let dispatch = Dispatch {
+        variant: resolve_kernel::variant(&rig.gpu.profile),
+        arguments: vec![("inputs", &inputs), ("slots", &slots), ("tables", &tables), ("rows", &output.exact)],
+        // More lanes than rows, whatever the workgroup.
+        grid: resolve_kernel::grid(300, &rig.gpu.profile),
+    };
+    let found = rig.run(&[dispatch], &[&output])?.remove(0);
+    let idle = [0, NONE, NONE, NONE];
+    let mut expected = [idle; 9];
+    expected[0] = [11, 0, 33, 3 * 16 + 1];
+    expected[2] = [13, 2, 16, 202 * 16];
+    expected[3] = [77, 3, 15, 301 * 16 + 15];
+    expected[4] = [78, 3, 16, 302 * 16];
+    exact(found, bytemuck::cast_slice(&expected))
+}
+
+/// New slots and table entries, an odd number of changes, and everything else as it was.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn update(rig: &Rig<'_>) -> Outcome {
+    const TABLE: u32 = 1 << 31;
+    let state = SeqState {
+        position_limit: 64,
+        sampling: SamplingRow::new(&SamplingParams::default(), 0x1234_5678_9abc, &[2, 3]),
+        ..SeqState::zeroed()
+    };
+    let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(&state));
+    let mut changes: Vec<[u32; 2]> = (0..).zip(words).map(|(at, &word)| [words.len() as u32 + at, word]).collect();
+    changes.extend([[TABLE | 4, 99], [TABLE, 98], [TABLE | 11, 97]]);
+    let entries: Vec<[u32; 4]> = changes
+        .chunks(2)
+        .map(|pair| match *pair {
+            [[a, b], [c, d]] => [a, b, c, d],
+            [[a, b]] => [a, b, NONE, 0],
+            _ => [NONE; 4],
+        })
+        .collect();
+    let header = StepHeader { update_count: entries.len() as u32, table_stride: 4, ..Default::default() };
+    let inputs = rig.step_inputs(&header, &entries).map_err(failed)?;
+    let mut slots = vec![0xaaaa_aaaau32; 3 * words.len()];
+    let mut tables = vec![0x5555_5555u32; 12];
+    let slot_output = rig.output(&slots).map_err(failed)?;
+    let table_output = rig.output(&tables).map_err(failed)?;
+    let dispatch = Dispatch {
+        variant: update_kernel::variant(&rig.gpu.profile),
+        arguments: vec![("inputs", &inputs), ("slots", &slot_output.slice), ("tables", &table_output.slice)],
+        grid: update_kernel::grid(),
+    };
+    let found = rig.run(&[dispatch], &[&slot_output, &table_output])?;
+    slots[words.len()..2 * words.len()].copy_from_slice(words);
+    (tables[4], tables[0], tables[11]) = (99, 98, 97);
+    exact(found.concat(), &[slots, tables].concat())
+}
+
+fn exact(found: Vec<u32>, expected: &[u32]) -> Outcome {
+    match found.iter().zip(expected).position(|(found, expected)| found != expected) {
+        Some(at) => Err(format!("word {at} is {:#x}, not {:#x}", found[at], expected[at])),
+        None => Ok(Found { bits: found, worst_share: 0.0 }),
+    }
+}

@@ -1,0 +1,44 @@
+//! Compiles everything before the first request.
+
+use super::WgpuRunner;
+use crate::base::{KV_CHUNK, ceil_div};
+use crate::config::{LoadProgress, LoadStage};
+use crate::error::Result;
+use crate::layout::Bucket;
+use crate::sched::plan::StepPlan;
+
+impl WgpuRunner {
+    /// Records and runs, without a single valid row, the buckets that use each pipeline: software drivers compile at the
+    /// first dispatch, and no request shall wait for that.
+    pub(super) fn warm_up(&mut self, progress: &mut dyn FnMut(LoadProgress)) -> Result<()> {
+        let slots = self.sizes.geometry.max_slots;
+        let long = ceil_div(self.sizes.geometry.max_context, KV_CHUNK) > 1;
+        let decode = |rows: usize, chunks| Bucket { rows, decode: rows, tiles: 0, samples: rows, chunks };
+        let mut buckets: Vec<Bucket> =
+            [1, 2, 4, 8].into_iter().filter(|rows| *rows <= slots).map(|rows| decode(rows, 1)).collect();
+        if long {
+            buckets.push(decode(1, 2));
+        }
+        buckets.push(Bucket { rows: 8, decode: 0, tiles: 8, samples: 1, chunks: 0 });
+        let total = buckets.len() as u64;
+        self.inputs.build(&StepPlan::default(), self.sizes.table_stride, self.tile_queries);
+        self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
+        self.update = {
+            let mut recorder = std::mem::take(&mut self.recorder);
+            let update = self.forward().record_update(&mut recorder);
+            self.recorder = recorder;
+            update?
+        };
+        let results = self.buffers.sampled.buffer.slice(0, 16);
+        self.gpu.run(&self.update, &results)?;
+        for (done, bucket) in buckets.into_iter().enumerate() {
+            progress(LoadProgress { stage: LoadStage::Compiling, done: done as u64, total });
+            let bundle = self.record(&bucket)?;
+            self.gpu.run(&bundle, &results)?;
+            self.bundles.insert(bucket, bundle);
+        }
+        // wgpu clears a buffer when it is first used; the KV pools have been used above, so that this is over too.
+        progress(LoadProgress { stage: LoadStage::Compiling, done: total, total });
+        Ok(())
+    }
+}

@@ -1,0 +1,351 @@
+//! Every kernel on every adapter that is there, against its f64 twin: tile edges, hostile numbers, trusted and checked
+//! shaders. Cases stand in `kernels::self_test`; each already demands equal bits of two runs and untouched memory around
+//! its outputs. Here they meet more shapes, and each other: what must not depend on something is compared bit for bit.
+//!
+//! To try a second driver, name its manifest: `VK_DRIVER_FILES=.../vk_swiftshader_icd.json`.
+
+#[path = "common/chi_square.rs"]
+mod chi_square;
+#[path = "common/golden.rs"]
+mod golden;
+
+use octavo::base::{DType, rng};
+use octavo::gpu::device::ShaderMode;
+use octavo::gpu::{DeviceKind, Gpu, list_adapters};
+use octavo::kernels::self_test::attention::{Path, attend};
+use octavo::kernels::self_test::data::Spread;
+use octavo::kernels::self_test::matrix::{self, Shape};
+use octavo::kernels::self_test::rig::Rig;
+use octavo::kernels::self_test::sampler::{self, Case, Row};
+use octavo::kernels::self_test::{self, Outcome, rows, tables};
+use octavo::kernels::{KvDtype, attention, matmul, rope_kv, sample};
+use octavo::reference::sample::filtered_distribution;
+use octavo::sampling::{SamplingParams, SamplingRow};
+
+/// A device and what to call it.
+struct Device {
+    name: String,
+    mode: ShaderMode,
+    gpu: Gpu,
+}
+
+/// Each adapter, with trusted and then with checked shaders.
+fn devices() -> Vec<Device> {
+    let mut devices = Vec::new();
+    for mode in [ShaderMode::Trusted, ShaderMode::Checked] {
+        for found in list_adapters().unwrap() {
+            let name = format!("{} ({mode:?})", found.profile.name);
+            devices.push(Device { name, mode, gpu: Gpu::open_adapter(found, mode).unwrap() });
+        }
+    }
+    assert!(!devices.is_empty(), "no adapter; see `octavo doctor`");
+    devices
+}
+
+/// Software adapters that interpret more than they compile get fewer repetitions of the same thing.
+fn slow(gpu: &Gpu) -> bool {
+    gpu.profile.name.contains("SwiftShader")
+}
+
+/// The bits of a case that must succeed.
+#[track_caller]
+fn bits(device: &Device, what: &dyn std::fmt::Debug, outcome: Outcome) -> Vec<u32> {
+    match outcome {
+        Ok(found) => found.bits,
+        Err(error) => panic!("{}, {what:?}: {error}", device.name),
+    }
+}
+
+/// Runs `cases` on every device and demands the same bits of trusted and checked shaders.
+fn on_every_device(cases: impl Fn(&Device, &Rig<'_>) -> Vec<Vec<u32>>) {
+    let found: Vec<(Device, Vec<Vec<u32>>)> = devices()
+        .into_iter()
+        .map(|device| {
+            let bits = cases(&device, &Rig::new(&device.gpu));
+            println!("{}: {} cases", device.name, bits.len());
+            (device, bits)
+        })
+        .collect();
+    let (trusted, checked) = found.split_at(found.len() / 2);
+    for ((trusted, a), (checked, b)) in trusted.iter().zip(checked) {
+        assert_eq!(a.len(), b.len());
+        for (case, (a, b)) in a.iter().zip(b).enumerate() {
+            assert!(a == b, "case {case} differs between {} and {}", trusted.name, checked.name);
+        }
+    }
+}
+
+const ROWS: usize = 45;
+
+/// Formats and tiles that a device tries; checked shaders are the same text, so a few of each suffice.
+fn matmul_specs(device: &Device) -> Vec<(matmul::Spec, u32)> {
+    let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, sampled: false };
+    let others = [matmul::Epilogue::Bias, matmul::Epilogue::Add, matmul::Epilogue::SiluMul];
+    let mut specs: Vec<_> = DType::ALL.map(|dtype| (spec(dtype, matmul::Epilogue::Store), 4)).to_vec();
+    if device.mode == ShaderMode::Trusted {
+        let wanted = matmul::Spec { sampled: true, ..spec(DType::BF16, matmul::Epilogue::Store) };
+        specs.extend([(wanted, 1), (wanted, 8)]);
+        for dtype in DType::ALL {
+            specs.extend([1, 2, 8].map(|tile| (spec(dtype, matmul::Epilogue::Store), tile)));
+            specs.extend(others.map(|epilogue| (spec(dtype, epilogue), 2)));
+        }
+        for tile in [1, 4, 8] {
+            specs.extend(others.map(|epilogue| (spec(DType::Q5_1, epilogue), tile)));
+        }
+    }
+    specs
+}
+
+/// One product at the edges of its tile: every result is the beginning of the largest one.
+fn matmul_edges(device: &Device, rig: &Rig<'_>, spec: &matmul::Spec, tile: u32, blocks: usize) -> Vec<u32> {
+    let run = |tokens: usize, shards: usize, spread| {
+        let shape = Shape { tokens, rows: ROWS, blocks, shards };
+        bits(device, &(spec, tile, shape, spread), matrix::matmul(rig, spec, tile, &shape, spread))
+    };
+    let whole = run(25, 1, Spread::Heavy);
+    let t = tile as usize;
+    for tokens in [1, t - 1, t, t + 1, 3 * t + 1].into_iter().filter(|&tokens| tokens > 0) {
+        let some = run(tokens, 1, Spread::Heavy);
+        assert!(some == whole[..some.len()], "{}: {spec:?}, tile {tile}, {tokens} tokens", device.name);
+    }
+    assert!(run(25, 2, Spread::Heavy) == whole, "{}: {spec:?} in two shards", device.name);
+    run(t + 1, 1, Spread::Extreme);
+    whole
+}
+
+/// Bits of every format and epilogue, after checking that no tile changes them.
+fn matmul_family(device: &Device, rig: &Rig<'_>, blocks: usize, specs: &[(matmul::Spec, u32)]) -> Vec<Vec<u32>> {
+    let mut seen: Vec<(matmul::Spec, Vec<u32>)> = Vec::new();
+    for (spec, tile) in specs {
+        let found = matmul_edges(device, rig, spec, *tile, blocks);
+        match seen.iter().find(|(other, _)| other == spec) {
+            Some((_, before)) => assert!(*before == found, "{}: {spec:?} changes with tile {tile}", device.name),
+            None => seen.push((*spec, found)),
+        }
+    }
+    seen.into_iter().take(DType::ALL.len()).map(|(_, bits)| bits).collect()
+}
+
+#[test]
+fn products_have_the_same_bits_for_every_tile_and_number_of_tokens() {
+    on_every_device(|device, rig| matmul_family(device, rig, 5, &matmul_specs(device)));
+}
+
+#[test]
+fn products_in_segments_have_the_same_bits_for_every_tile() {
+    for mut device in devices() {
+        // The wide workgroup of a card, with segments of a sum in different lanes, on whatever there is.
+        device.gpu.profile.kind = DeviceKind::Discrete;
+        let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, sampled: false };
+        let mut specs = Vec::new();
+        for dtype in [DType::F32, DType::Q4_1, DType::Q5_0] {
+            let tiles: &[u32] = if device.mode == ShaderMode::Trusted { &[1, 2, 4] } else { &[2] };
+            specs.extend(tiles.iter().map(|&tile| (spec(dtype, matmul::Epilogue::Store), tile)));
+        }
+        specs.push((spec(DType::Q8_0, matmul::Epilogue::SiluMul), 1));
+        let rig = &Rig::new(&device.gpu);
+        // Eleven blocks in five segments: the last ones are short or empty.
+        for blocks in [1, 11] {
+            matmul_family(&device, rig, blocks, &specs);
+        }
+    }
+}
+
+#[test]
+fn embeddings_are_exact() {
+    on_every_device(|device, rig| {
+        let mut all = Vec::new();
+        for dtype in DType::ALL {
+            for (rows, spread) in [(70, Spread::Heavy), (32, Spread::Extreme)] {
+                let run = |shards| {
+                    let shape = Shape { tokens: 9, rows, blocks: 3, shards };
+                    bits(device, &(dtype, shape), matrix::embed(rig, dtype, &shape, spread))
+                };
+                let whole = run(1);
+                assert!(run(3) == whole, "{}: {dtype} in shards", device.name);
+                all.push(whole);
+            }
+        }
+        all
+    });
+}
+
+#[test]
+fn norms_and_activations_agree_with_their_twins() {
+    on_every_device(|device, rig| {
+        let mut all = Vec::new();
+        for gather in [false, true] {
+            for (tokens, width) in [(1, 32), (7, 64), (5, 576), (2, 2048)] {
+                for spread in [Spread::Plain, Spread::Heavy, Spread::Extreme] {
+                    let what = (gather, tokens, width, spread);
+                    all.push(bits(device, &what, rows::norm(rig, tokens, width, gather, spread)));
+                }
+            }
+        }
+        for (tokens, width) in [(1, 32), (9, 96), (3, 1536)] {
+            all.push(bits(device, &(tokens, width), rows::act_mul(rig, tokens, width)));
+        }
+        all
+    });
+}
+
+#[test]
+fn rotation_writes_its_own_cache_entries_and_nothing_else() {
+    on_every_device(|device, rig| {
+        let mut all = Vec::new();
+        for (index, (heads, kv_heads, head_dim, rotary_dim, qk_norm)) in
+            [(9, 3, 64, 64, None), (4, 2, 32, 24, None), (3, 1, 128, 128, Some(1e-6)), (2, 2, 16, 8, Some(1e-5))]
+                .into_iter()
+                .enumerate()
+        {
+            let kv = [KvDtype::F16, KvDtype::F32][index % 2];
+            let spec = rope_kv::Spec { heads, kv_heads, head_dim, rotary_dim, qk_norm, kv };
+            all.push(bits(device, &spec, rows::rope_kv(rig, &spec, 7)));
+        }
+        all
+    });
+}
+
+#[test]
+fn attention_has_the_same_bits_in_a_prompt_alone_and_in_chunks() {
+    const CONTEXTS: [usize; 8] = [1, 15, 16, 17, 255, 256, 257, 600];
+    on_every_device(|device, rig| {
+        let mut all = Vec::new();
+        let shapes = [(9, 3, 64, KvDtype::F16), (4, 4, 16, KvDtype::F32), (8, 1, 128, KvDtype::F16)];
+        let shapes = if device.mode == ShaderMode::Checked { &shapes[..2] } else { &shapes[..] };
+        let shapes = if slow(&device.gpu) { &shapes[..2] } else { shapes };
+        for &(heads, kv_heads, head_dim, kv) in shapes {
+            let spec = attention::Spec { heads, kv_heads, head_dim, scale: 0.3, kv };
+            let run = |path, seed| bits(device, &(spec, path), attend(rig, &spec, path, &CONTEXTS, seed));
+            let prompt = run(Path::Prefill, 3);
+            assert!(run(Path::Decode, 3) == prompt, "{}: {spec:?}, decode is not prefill", device.name);
+            assert!(run(Path::Split, 3) == prompt, "{}: {spec:?}, split is not prefill", device.name);
+            all.push(prompt);
+        }
+        // Checked devices try fewer shapes; what both tried is compared.
+        all.truncate(2);
+        all
+    });
+}
+
+#[test]
+fn slots_rows_and_the_list_of_the_doctor() {
+    on_every_device(|device, rig| {
+        let mut all =
+            vec![bits(device, &"resolve", tables::resolve(rig)), bits(device, &"update", tables::update(rig))];
+        for case in sampler::doctor_cases() {
+            all.push(bits(device, &case.name, sampler::sample(rig, &case)));
+        }
+        all
+    });
+    let device = devices().remove(0);
+    for verdict in self_test::run(&device.gpu).unwrap() {
+        assert!(verdict.outcome.is_ok(), "{}: {verdict:?}", device.name);
+    }
+}
+
+#[test]
+fn ties_go_to_the_lowest_token_when_greedy() {
+    on_every_device(|device, rig| {
+        let mut logits = vec![-3.0; 2500];
+        for token in [2400, 1025, 1024, 700] {
+            logits[token] = 2.0;
+        }
+        let mut zeros = vec![-0.0; 2500];
+        zeros[3] = 0.0;
+        let rows = vec![greedy(4), greedy(5)];
+        let case = Case { name: "ties".into(), logits: vec![logits, zeros], rows };
+        let (sampled, _) = sampler::run(rig, &case).unwrap();
+        assert_eq!([sampled[0].token, sampled[1].token], [700, 0], "{}", device.name);
+        vec![bits(device, &"ties", sampler::sample(rig, &case))]
+    });
+}
+
+fn greedy(position: u32) -> Row {
+    Row { sampling: SamplingRow::new(&SamplingParams::default(), 0, &[]), position, limit: 1000, scored: None }
+}
+
+/// Equal logits turn a random word into the token that its leading bits name.
+#[test]
+fn random_words_are_those_of_the_host() {
+    const VOCAB: u32 = 1 << 16;
+    on_every_device(|device, rig| {
+        let params = SamplingParams { temperature: 1.0, ..Default::default() };
+        let count = if slow(&device.gpu) { 24 } else { 300 };
+        let seed = |index: u32| u64::from(index.wrapping_mul(0x9e37_79b9)) << 32 | u64::from(index * index);
+        let rows: Vec<Row> = (0..count)
+            .map(|index| Row {
+                sampling: SamplingRow::new(&params, seed(index), &[]),
+                position: 7 * index,
+                ..greedy(0)
+            })
+            .collect();
+        let case = Case { name: "words".into(), logits: vec![vec![1.25; VOCAB as usize]], rows };
+        let (sampled, _) = sampler::run(rig, &case).unwrap();
+        let lanes = sample::pick_variant(&device.gpu.profile).workgroup[0];
+        for (index, sampled) in (0..count).zip(&sampled) {
+            let rank = rng::token_word(seed(index), 7 * index + 1) >> 16;
+            // Tokens are counted lane by lane.
+            let per_lane = VOCAB / lanes;
+            assert_eq!(sampled.token, rank % per_lane * lanes + rank / per_lane, "{}: row {index}", device.name);
+        }
+        vec![sampled.iter().map(|sampled| sampled.token).collect()]
+    });
+}
+
+#[test]
+fn draws_follow_the_recorded_distributions() {
+    let list = golden::json("sampling/sampling.json");
+    let recorded = golden::Tensors::open("sampling/sampling.safetensors");
+    let mut tested = 0;
+    for device in devices() {
+        if device.mode == ShaderMode::Checked {
+            continue; // the same text; the doctor's cases compare both
+        }
+        let rig = &Rig::new(&device.gpu);
+        for case in list["cases"].as_array().unwrap() {
+            let Some(params) = known_params(&case["params"]) else { continue };
+            let name = case["name"].as_str().unwrap();
+            let logits = recorded.f32s(case["logits"].as_str().unwrap());
+            let draws = match (slow(&device.gpu), logits.len() > 1000) {
+                (false, false) => 800,
+                (true, false) => 40,
+                (false, true) => 32,
+                (true, true) => 2,
+            };
+            let distribution = filtered_distribution(&logits, &SamplingRow::new(&params, 0, &[]));
+            // One seed a row, as many sequences would have them.
+            let sampling = |seed: u64| SamplingRow::new(&params, seed << 20 | 5, &[]);
+            let rows = (0..draws).map(|seed| Row { sampling: sampling(seed), ..greedy(seed as u32 % 50) }).collect();
+            let case = Case { name: name.into(), logits: vec![logits], rows };
+            let (sampled, _) = sampler::run(rig, &case).unwrap_or_else(|e| panic!("{}, {name}: {e}", device.name));
+            let mut counts = vec![0; case.logits[0].len()];
+            for sampled in &sampled {
+                counts[sampled.token as usize] += 1;
+            }
+            let p =
+                chi_square::p_value(&counts, &distribution).unwrap_or_else(|e| panic!("{}, {name}: {e}", device.name));
+            assert!(p > chi_square::LEAST_P, "{}, {name}: p = {p:e}", device.name);
+            let few = Case { rows: case.rows[..2].to_vec(), ..case };
+            bits(&device, &name, sampler::sample(rig, &few));
+            tested += 1;
+        }
+    }
+    assert!(tested >= 50, "only {tested} cases");
+}
+
+/// The parameters of a recorded case, if octavo has all of them.
+fn known_params(recorded: &serde_json::Value) -> Option<SamplingParams> {
+    let mut params = SamplingParams { temperature: 1.0, ..Default::default() };
+    for (key, value) in recorded.as_object()? {
+        let number = value.as_f64()?;
+        match key.as_str() {
+            "temperature" => params.temperature = number as f32,
+            "top_k" => params.top_k = number as u32,
+            "top_p" => params.top_p = number as f32,
+            "min_p" => params.min_p = number as f32,
+            _ => return None,
+        }
+    }
+    Some(params)
+}
