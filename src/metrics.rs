@@ -59,12 +59,14 @@ pub struct Metrics {
 pub struct StepShare {
     /// Prompt tokens in it.
     pub prefill_tokens: usize,
+    /// Steps in it.
+    pub steps: u32,
 }
 
 impl StepShare {
     /// The share of `plan`.
     pub fn of(plan: &StepPlan) -> Self {
-        Self { prefill_tokens: plan.prefill_tokens.len() }
+        Self { prefill_tokens: plan.prefill_tokens.len(), steps: u32::from(plan.steps.max(1)) }
     }
 }
 
@@ -305,8 +307,8 @@ mod tests {
     #[test]
     fn mixed_submissions_count_for_the_prompt_rate_only() {
         let mut metrics = Metrics::default();
-        metrics.retired(StepShare { prefill_tokens: 100 }, 3, Duration::from_secs(2));
-        metrics.retired(StepShare { prefill_tokens: 0 }, 30, Duration::from_secs(3));
+        metrics.retired(StepShare { prefill_tokens: 100, steps: 1 }, 3, Duration::from_secs(2));
+        metrics.retired(StepShare { prefill_tokens: 0, steps: 4 }, 30, Duration::from_secs(3));
         let snapshot = metrics.snapshot();
         assert_eq!((snapshot.prompt_tokens_per_second, snapshot.decode_tokens_per_second), (50.0, 10.0));
         assert_eq!(snapshot.submissions, 2);

@@ -38,9 +38,9 @@ var<workgroup> lane_mass: array<f32, WG_X>;
 var<workgroup> lane_last: array<u32, WG_X>;
 var<workgroup> chosen: u32;
 
-// Order of floats as order of integers.
+// Order of floats as order of integers; zeros of both signs are equal.
 fn sortable(value: f32) -> u32 {
-    let bits = bitcast<u32>(value);
+    let bits = select(bitcast<u32>(value), 0u, value == 0.0);
     return bits ^ select(0x80000000u, 0xffffffffu, (bits & 0x80000000u) != 0u);
 }
 

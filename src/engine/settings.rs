@@ -21,6 +21,8 @@ pub struct EngineSettings {
     pub max_waiting: usize,
     /// What to do when the device is lost.
     pub rebuild: RebuildPolicy,
+    /// Time that one submission of decode steps shall take: longer ones delay whoever comes next.
+    pub submit_budget: Duration,
     /// How long shutting down waits for what is on the device.
     pub shutdown_deadline: Duration,
 }
@@ -51,6 +53,7 @@ impl EngineSettings {
             end_tokens: Vec::new(),
             max_waiting: 4096,
             rebuild: RebuildPolicy { attempts: 3, first_pause: Duration::from_millis(200) },
+            submit_budget: Duration::from_millis(100),
             shutdown_deadline: Duration::from_secs(5),
         }
     }

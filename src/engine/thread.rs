@@ -311,6 +311,11 @@ impl Worker {
         if let Some((share, since)) = self.flights.pop_front() {
             // Submissions run one after another: this one had the device since the one before it ended.
             let span = now - since.max(self.last_retired);
+            if share.prefill_tokens == 0 {
+                let step = (span / share.steps).max(Duration::from_micros(1));
+                let fit = self.settings.submit_budget.as_nanos() / step.as_nanos();
+                self.scheduler.set_step_limit(fit.try_into().unwrap_or(u16::MAX));
+            }
             self.shared.metrics().retired(share, self.result.tokens.len(), span);
         }
         self.last_retired = now;

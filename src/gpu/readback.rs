@@ -67,7 +67,8 @@ impl Readback {
         let (Some(staging), Some(mapped)) = (self.free.pop(), self.flags.pop()) else {
             return Err(Error::bug("more submissions in flight than the readback ring holds"));
         };
-        let started = Instant::now();
+        let submitted = Instant::now();
+        let mut started = submitted;
         let mut encoder = new_encoder(gpu);
         if let Some(first) = first {
             first.encode(&mut encoder);
@@ -76,8 +77,11 @@ impl Readback {
             for part in 0..parts.max(1) {
                 if part > 0 {
                     let done = std::mem::replace(&mut encoder, new_encoder(gpu));
-                    gpu.queue.submit([done.finish()]);
+                    let commands = done.finish();
+                    self.encode_micros += started.elapsed().as_micros() as u64;
+                    gpu.queue.submit([commands]);
                     self.submissions += 1;
+                    started = Instant::now();
                 }
                 bundle.encode_part(&mut encoder, part, parts.max(1));
             }
@@ -91,11 +95,11 @@ impl Readback {
             flag.store(if outcome.is_ok() { MAPPED } else { FAILED }, Ordering::Release);
         });
         let commands = encoder.finish();
-        // Submitting is the driver's time: software drivers may even run earlier work in it.
+        // Submitting is the driver's time: lavapipe even runs the commands in it.
         self.encode_micros += started.elapsed().as_micros() as u64;
         let index = gpu.queue.submit([commands]);
         self.submissions += 1;
-        self.in_flight.push_back(Flight { index, staging, bytes, mapped, submitted: started });
+        self.in_flight.push_back(Flight { index, staging, bytes, mapped, submitted });
         Ok(())
     }
 

@@ -22,7 +22,8 @@ pub struct Draw {
 /// - temperature 0: the likeliest token alone, the lowest id where several are equal;
 /// - min-p drops tokens whose probability is below `min_p` times the largest;
 /// - top-k drops tokens below the k-th largest logit, so tokens equal to it all stay;
-/// - top-p, on the probabilities of what is left, keeps a token if those ranked before it have less than `top_p`.
+/// - top-p, on the probabilities of what is left, keeps a token if the strictly likelier ones have less than `top_p`, so
+///   that equal tokens stay or go together, as with top-k.
 ///
 /// Empty if a logit is not finite.
 pub fn filtered_distribution(logits: &[f32], row: &SamplingRow) -> Vec<(TokenId, f64)> {
@@ -51,11 +52,15 @@ pub fn filtered_distribution(logits: &[f32], row: &SamplingRow) -> Vec<(TokenId,
 
     if row.top_p < 1.0 {
         let total: f64 = kept.iter().map(|(_, weight)| weight).sum();
-        let mut before = 0.0;
-        kept.retain(|(_, weight)| {
-            let keep = before / total < f64::from(row.top_p);
-            before += weight;
-            keep
+        // Mass of the tokens ranked so far, and of those strictly likelier than the current one.
+        let (mut ranked_mass, mut likelier) = (0.0, 0.0);
+        let mut current = largest;
+        kept.retain(|&(token, weight)| {
+            if logit(token) < current {
+                (current, likelier) = (logit(token), ranked_mass);
+            }
+            ranked_mass += weight;
+            likelier / total < f64::from(row.top_p)
         });
     }
 
@@ -123,12 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn ties_are_kept_by_top_k_and_broken_by_id_elsewhere() {
+    fn ties_stay_together_and_greedy_takes_the_lowest_id() {
         let logits = [2.0, 0.0, 1.0, 1.0, 1.0, -0.0];
         assert_eq!(support(&logits, SamplingParams { top_k: 2, ..base() }), [0, 2, 3, 4]);
         assert_eq!(support(&logits[2..5], SamplingParams { temperature: 0.0, ..base() }), [0]);
-        // A third each: two are needed for half.
-        assert_eq!(support(&logits[2..5], SamplingParams { top_p: 0.5, ..base() }), [0, 1]);
+        // A third each: none is likelier than another, so none can be dropped.
+        assert_eq!(support(&logits[2..5], SamplingParams { top_p: 0.5, ..base() }), [0, 1, 2]);
+        // The first has e / (e + 3 + 2/e) = 0.42 of the mass, so that the three equal ones stay for 0.5 and the rest goes.
+        assert_eq!(support(&logits, SamplingParams { top_p: 0.5, ..base() }), [0, 2, 3, 4]);
+        assert_eq!(support(&logits, SamplingParams { top_p: 0.4, ..base() }), [0]);
     }
 
     #[test]

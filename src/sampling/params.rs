@@ -13,7 +13,7 @@ pub struct SamplingParams {
     pub temperature: f32,
     /// Keep the k likeliest tokens (ties with the k-th kept); 0 keeps all.
     pub top_k: u32,
-    /// Keep the likeliest tokens until their mass reaches this. Range (0, 1].
+    /// Keep the likeliest tokens until their mass reaches this (ties with the last one kept). Range (0, 1].
     pub top_p: f32,
     /// Drop tokens less likely than this share of the likeliest. Range [0, 1].
     pub min_p: f32,

@@ -27,6 +27,8 @@ pub struct Scheduler {
     pub(super) flights: VecDeque<Flight>,
     /// Emptied row lists, kept for their memory.
     pub(super) spare_rows: Vec<Vec<FlightRow>>,
+    /// Decode steps of a submission that the caller allows just now; at most `config.max_steps`.
+    pub(super) step_limit: u16,
     pub(super) last_epoch: Epoch,
     pub(super) retired: Epoch,
     pub(super) next_seq: u64,
@@ -117,6 +119,7 @@ impl Scheduler {
             closed_slots: Vec::with_capacity(config.max_num_seqs),
             flights: VecDeque::with_capacity(config.max_in_flight),
             spare_rows: Vec::with_capacity(config.max_in_flight),
+            step_limit: config.max_steps,
             last_epoch: Epoch(0),
             retired: Epoch(0),
             next_seq: 0,
@@ -133,6 +136,12 @@ impl Scheduler {
     pub fn with_hash_seed(mut self, seed: &str) -> Self {
         self.chain = HashChain::new(seed);
         self
+    }
+
+    /// Limits the decode steps of later submissions, as the time that a step takes makes wise: a submission that runs
+    /// long keeps new requests waiting. Clamped to 1 and the configured most.
+    pub fn set_step_limit(&mut self, steps: u16) {
+        self.step_limit = steps.clamp(1, self.config.max_steps);
     }
 
     /// The host ends a sequence: a stop text, a cancel, a dropped stream. Its blocks return once the submissions that

@@ -144,7 +144,7 @@ impl Scheduler {
     fn extend_steps(&mut self, plan: &mut StepPlan) {
         let rows = || plan.decode.iter().map(|row| &self.sequences[&row.seq]);
         let longest = rows().map(Sequence::remaining).max().unwrap_or(1);
-        let steps = longest.min(usize::from(self.config.max_steps));
+        let steps = longest.min(usize::from(self.step_limit));
         if steps <= 1 {
             return;
         }
