@@ -20,7 +20,8 @@ pub struct EngineOptions {
     /// KV blocks of [`BLOCK_TOKENS`] tokens. `None` fills the memory that is left beside the weights, as far as
     /// `max_num_seqs` sequences of `max_model_len` tokens can use it.
     pub num_kv_blocks: Option<usize>,
-    /// Bytes that the engine may allocate on the device; `None` asks the device.
+    /// Bytes that the engine may allocate on the device. `None` counts on 8 GiB of a discrete GPU and 4 GiB elsewhere, for no
+    /// portable call tells what is free, and takes less KV cache if that is too much.
     pub memory_limit: Option<u64>,
     /// Share of the device's memory that the engine may use. Above 0, at most 1.
     pub gpu_memory_utilization: f32,
@@ -176,8 +177,8 @@ pub const MAX_STEPS_PER_SUBMIT: u16 = 64;
 /// Slots are numbered in 16 bits of some device tables.
 const MAX_SEQS: usize = 65_536;
 
-/// Rows of one step; keeps every row index times a row width within 32 bits for the widths in use.
-const MAX_BATCHED_TOKENS: usize = 65_536;
+/// Rows of one step: a dispatch has at most 65,535 workgroups in a direction, and rows come in eights.
+const MAX_BATCHED_TOKENS: usize = 65_528;
 
 impl EngineConfig {
     /// Checks `options` against each other and against the model.
@@ -239,7 +240,10 @@ impl EngineConfig {
             return refuse(format!("gpu_memory_utilization is {share}, but must be above 0 and at most 1"));
         }
         if options.memory_limit == Some(0) {
-            return refuse("memory_limit is 0, but the weights alone need more; leave it out to ask the device".into());
+            return refuse(
+                "memory_limit is 0, but the weights alone need more; leave it out to use what is usual for the device"
+                    .into(),
+            );
         }
         let steps = options.steps_per_submit;
         if steps == 0 || steps > MAX_STEPS_PER_SUBMIT {

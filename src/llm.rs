@@ -204,17 +204,19 @@ impl Llm {
                 return watch(index, RunNews::Finished(Err(error)));
             }
         };
-        if let TokenEvent::Delta { token_ids, text } = &event
-            && watch(index, RunNews::Delta { token_ids, text }) == Flow::Abandon
-        {
-            return Flow::Abandon;
+        let mut flow = Flow::GoOn;
+        if let TokenEvent::Delta { token_ids, text } = &event {
+            flow = watch(index, RunNews::Delta { token_ids, text });
+            if flow == Flow::Abandon {
+                return flow;
+            }
         }
         match builders.get_mut(&index).and_then(|builder| builder.take(event)) {
             Some(output) => {
                 builders.remove(&index);
                 watch(index, RunNews::Finished(Ok(output)))
             }
-            None => Flow::GoOn,
+            None => flow,
         }
     }
 

@@ -206,6 +206,22 @@ fn rotation_writes_its_own_cache_entries_and_nothing_else() {
     });
 }
 
+/// What a discrete card would run: wide workgroups, segments spread over lanes, reductions through workgroup memory.
+#[test]
+fn the_variants_of_a_card_work_here_too() {
+    for mut device in devices().into_iter().filter(|device| device.mode == ShaderMode::Trusted) {
+        device.gpu.profile.kind = DeviceKind::Discrete;
+        for verdict in self_test::run(&device.gpu).unwrap() {
+            assert!(verdict.outcome.is_ok(), "{}: {verdict:?}", device.name);
+        }
+        let rig = &Rig::new(&device.gpu);
+        let spec = attention::Spec { heads: 9, kv_heads: 3, head_dim: 64, scale: 0.3, kv: KvDtype::F16 };
+        let run = |path| bits(&device, &path, attend(rig, &spec, path, &[1, 17, 257, 600], 3));
+        let prompt = run(Path::Prefill);
+        assert!(run(Path::Decode) == prompt && run(Path::Split) == prompt, "{}", device.name);
+    }
+}
+
 #[test]
 fn attention_has_the_same_bits_in_a_prompt_alone_and_in_chunks() {
     const CONTEXTS: [usize; 8] = [1, 15, 16, 17, 255, 256, 257, 600];
@@ -282,7 +298,7 @@ fn random_words_are_those_of_the_host() {
             .collect();
         let case = Case { name: "words".into(), logits: vec![vec![1.25; VOCAB as usize]], rows };
         let (sampled, _) = sampler::run(rig, &case).unwrap();
-        let lanes = sample::pick_variant(&device.gpu.profile).workgroup[0];
+        let lanes = sample::pick_variant(49_152, &device.gpu.profile).workgroup[0];
         for (index, sampled) in (0..count).zip(&sampled) {
             let rank = rng::token_word(seed(index), 7 * index + 1) >> 16;
             // Tokens are counted lane by lane.

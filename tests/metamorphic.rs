@@ -8,7 +8,7 @@ mod drive;
 #[path = "common/golden.rs"]
 mod golden;
 
-use drive::{Ask, Dice};
+use drive::{Ask, Dice, Seen};
 use octavo::base::TokenId;
 use octavo::config::{EngineConfig, EngineOptions, KvDtype};
 use octavo::model::files::ModelFiles;
@@ -88,25 +88,30 @@ fn alone(runner: &mut WgpuRunner, asks: &[Ask]) -> Vec<Vec<TokenId>> {
 }
 
 type Change = fn(&mut SchedulerConfig);
-type Check = fn(&SchedulerStats) -> bool;
+/// Figures, what was seen of the plans, and the submissions of the first schedule, which cuts and joins nothing.
+type Check = fn(&SchedulerStats, &Seen, u64) -> bool;
 
 /// What differs from the plain configuration, and a sign that it really happened.
 const SCHEDULES: &[(&str, Change, Check)] = &[
-    ("a crowd of 12", |_| {}, |_| true),
-    ("chunks of 1", |config| config.long_prefill_token_threshold = 1, |stats| stats.steps > 200),
-    ("chunks of 7", |config| config.long_prefill_token_threshold = 7, |_| true),
-    ("chunks of 16", |config| config.long_prefill_token_threshold = 16, |_| true),
-    ("chunks of 33", |config| config.long_prefill_token_threshold = 33, |_| true),
-    ("a budget of 13 tokens a step", |config| config.max_num_batched_tokens = 13, |_| true),
-    ("the prefix cache", |config| config.prefix_cache = true, |stats| stats.prefix_hits > 0),
-    ("4 steps a submission", |config| config.max_steps = 4, |_| true),
+    ("a crowd of 12", |_| {}, |_, _, _| true),
+    ("chunks of 1", |config| config.long_prefill_token_threshold = 1, |_, seen, _| seen.largest_chunk == 1),
+    ("chunks of 7", |config| config.long_prefill_token_threshold = 7, |_, seen, _| seen.largest_chunk == 7),
+    ("chunks of 16", |config| config.long_prefill_token_threshold = 16, |_, seen, _| seen.largest_chunk == 16),
+    ("chunks of 33", |config| config.long_prefill_token_threshold = 33, |_, seen, _| seen.largest_chunk == 33),
+    (
+        "a budget of 13 tokens a step",
+        |config| config.max_num_batched_tokens = 13,
+        |_, seen, _| seen.largest_chunk <= 13,
+    ),
+    ("the prefix cache", |config| config.prefix_cache = true, |stats, _, _| stats.prefix_hits > 0),
+    ("4 steps a submission", |config| config.max_steps = 4, |_, seen, plain| seen.submissions < plain),
     (
         "16 steps a submission and run-ahead",
         |config| {
             config.max_steps = 16;
             config.max_in_flight = 2;
         },
-        |_| true,
+        |_, seen, plain| seen.submissions < plain,
     ),
     (
         "everything at once",
@@ -116,7 +121,7 @@ const SCHEDULES: &[(&str, Change, Check)] = &[
             config.prefix_cache = true;
             config.long_prefill_token_threshold = 19;
         },
-        |stats| stats.prefix_hits > 0,
+        |stats, _, _| stats.prefix_hits > 0,
     ),
 ];
 
@@ -139,12 +144,14 @@ fn no_configuration_changes_a_token() {
     let mut runner = load(&files, options());
     let expected = alone(&mut runner, &asks);
     assert!(expected.iter().any(|tokens| tokens.len() > 20), "outputs long enough to tell a difference");
+    let mut plain = None;
     for (name, change, happened) in SCHEDULES {
         let mut config = drive::plain(&runner.capacity());
         change(&mut config);
-        let (tokens, stats) = drive::run(&mut runner, config, &asks);
+        let (tokens, stats, seen) = drive::run(&mut runner, config, &asks);
         pairs += compare(name, &asks, &expected, &tokens);
-        assert!(happened(&stats), "{name} was meant to happen: {stats:?}");
+        let plain = *plain.get_or_insert(seen.submissions);
+        assert!(happened(&stats, &seen, plain), "{name} was meant to happen: {seen:?}, {stats:?}");
     }
 
     let runners = [
@@ -154,10 +161,12 @@ fn no_configuration_changes_a_token() {
     ];
     for (name, options) in runners {
         let mut runner = load(&files, options);
+        let heads = runner.census().iter().find(|(label, _)| *label == "head").map(|(_, count)| *count);
+        assert_eq!(heads > Some(1), name == "sharded weights");
         let mut config = drive::plain(&runner.capacity());
         config.max_steps = 4;
         config.max_in_flight = 2;
-        let (tokens, _) = drive::run(&mut runner, config, &asks);
+        let (tokens, ..) = drive::run(&mut runner, config, &asks);
         pairs += compare(name, &asks, &expected, &tokens);
     }
     println!("{pairs} pairs agreed");
@@ -184,9 +193,44 @@ fn preemption_changes_no_token() {
         config.max_steps = 4;
         config.max_in_flight = 2;
         config.prefix_cache = prefix_cache;
-        let (tokens, stats) = drive::run(&mut runner, config, &asks);
+        let (tokens, stats, _) = drive::run(&mut runner, config, &asks);
         compare("preemption", &asks, &expected, &tokens);
         assert!(stats.preemptions > 10, "several times a request: {stats:?}");
+    }
+}
+
+/// Contexts of several attention chunks, whose number is no power of two, up to the very end of the context.
+#[test]
+fn long_contexts_are_as_steady() {
+    let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
+    for context in [256, 512, 600, 1300] {
+        let mut runner = load(
+            &files,
+            EngineOptions {
+                max_num_seqs: 3,
+                max_model_len: Some(context.min(files.spec.max_position_embeddings)),
+                num_kv_blocks: Some(3 * context.div_ceil(16)),
+                ..options()
+            },
+        );
+        let context = runner.capacity().max_model_len as usize;
+        let mut asks = random_asks(context as u64, 4, files.spec.vocab_size as u64);
+        let mut dice = Dice(7);
+        for (index, ask) in asks.iter_mut().enumerate() {
+            // The first reaches the end of the context while the others still run.
+            let left = 12 + 9 * index;
+            ask.prompt = (0..context - left).map(|_| dice.below(500) as TokenId).collect();
+            ask.max_tokens = if index == 0 { left as u32 } else { 30.min(left as u32) };
+            ask.params.stop_token_ids.clear();
+            ask.arrival = 0;
+        }
+        let expected = alone(&mut runner, &asks);
+        let mut config = drive::plain(&runner.capacity());
+        config.max_steps = 8;
+        config.max_in_flight = 2;
+        config.long_prefill_token_threshold = 50;
+        let (tokens, ..) = drive::run(&mut runner, config, &asks);
+        compare(&format!("a context of {context}"), &asks, &expected, &tokens);
     }
 }
 
@@ -200,7 +244,7 @@ fn single_precision_kv_is_as_steady() {
     config.long_prefill_token_threshold = 7;
     config.max_steps = 4;
     config.max_in_flight = 2;
-    let (tokens, _) = drive::run(&mut runner, config, &asks);
+    let (tokens, ..) = drive::run(&mut runner, config, &asks);
     compare("a crowd in chunks of 7", &asks, &expected, &tokens);
 }
 

@@ -108,11 +108,12 @@ impl EngineHandle {
         if self.tokenizer.is_none() && !params.stop.is_empty() {
             return Err(Error::config("stop texts need a tokenizer, which this model lacks; use stop_token_ids"));
         }
+        // Taken first: whoever tries again and again while the queue is full shall not encode the text each time.
+        let place = self.take_place()?;
         let prompt: Arc<[TokenId]> = match prompt {
             Prompt::Tokens(tokens) => tokens.into(),
             Prompt::Text(text) => self.encode(&text)?.into(),
         };
-        let place = self.take_place()?;
         let request = RequestId(self.shared.next_request.fetch_add(1, Ordering::Relaxed));
         let seed = params.seed.unwrap_or_else(|| self.shared.seeds.hash_one(request.0));
         let (events, receiver) = stream_channel::unbounded();

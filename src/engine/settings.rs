@@ -27,7 +27,7 @@ pub struct EngineSettings {
     pub shutdown_deadline: Duration,
 }
 
-/// How often to try again after the device was lost, until a step succeeds.
+/// How often to try again after the device was lost, until a request has come to its end.
 #[derive(Clone, Copy, Debug)]
 pub struct RebuildPolicy {
     /// Most runners to build in a row.

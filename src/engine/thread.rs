@@ -40,7 +40,7 @@ pub(super) struct Worker {
     /// What each submission under way is for, and since when.
     pub(super) flights: VecDeque<(StepShare, Instant)>,
     last_retired: Instant,
-    /// Runners built since the last submission that succeeded.
+    /// Runners built since a request last came to its end.
     pub(super) losses: u32,
     // Reused from step to step.
     plan: StepPlan,
@@ -230,6 +230,10 @@ impl Worker {
     fn end(&mut self, seq: SeqId, reason: FinishReason) {
         let Some(live) = self.live.remove(&seq) else { return };
         self.sequences.remove(&live.request);
+        // A retired step proves little: the step that kills the device may come after it each time.
+        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+            self.losses = 0;
+        }
         live.finish(reason, Instant::now(), |finished| self.shared.metrics().finished(finished));
     }
 
@@ -258,7 +262,6 @@ impl Worker {
         let runner = self.runner.as_mut().ok_or_else(runner_gone)?;
         if runner.poll(Wait::AtMost(POLL_SLICE), &mut self.result)? {
             self.scheduler.commit(&self.result, &mut self.events);
-            self.losses = 0;
             self.record_step();
             self.emit();
         }

@@ -131,10 +131,23 @@ impl Gpu {
     /// # Errors
     /// The device was lost.
     pub fn wait_idle(&self) -> Result<()> {
-        self.device
-            .poll(wgpu::PollType::wait_indefinitely())
-            .map_err(|error| Error::new(ErrorKind::DeviceLost, format!("waiting for the GPU failed: {error}")))?;
-        self.check()
+        self.poll(wgpu::PollType::wait_indefinitely())
+    }
+
+    /// Lets wgpu make progress.
+    ///
+    /// # Errors
+    /// The device was lost, or anything else went wrong on it before.
+    pub(super) fn poll(&self, how: wgpu::PollType) -> Result<()> {
+        // wgpu 30 panics where a wait finds the device lost. Its callback has run by then and no lock is held, so the loss
+        // can be reported as what it is.
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.device.poll(how)));
+        self.check()?;
+        match polled {
+            Ok(Ok(_) | Err(wgpu::PollError::Timeout)) => Ok(()),
+            Ok(Err(error)) => Err(Error::new(ErrorKind::DeviceLost, format!("waiting for the GPU failed: {error}"))),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
     }
 
     /// Destroys the device as a driver reset would, to exercise recovery.

@@ -98,6 +98,23 @@ impl Profile {
         }
     }
 
+    /// Device memory to count on where the user set no limit, in bytes; no portable call tells what is free.
+    pub fn assumed_memory(&self) -> u64 {
+        match self.kind {
+            DeviceKind::Discrete => 8 << 30,
+            DeviceKind::Cpu | DeviceKind::Integrated | DeviceKind::Other => 4 << 30,
+        }
+    }
+
+    /// Most bytes of KV cache to take where the user set no limit. A software adapter's memory is everybody's, and clearing
+    /// it takes time.
+    pub fn assumed_kv_bytes(&self) -> u64 {
+        match self.kind {
+            DeviceKind::Cpu => 512 << 20,
+            _ => u64::MAX,
+        }
+    }
+
     /// Lanes of a workgroup that works on one row: eight on software adapters, whose barriers cost per subgroup and
     /// whose subgroups hold eight lanes (one AVX register), and `wide` elsewhere.
     pub fn row_lanes(&self, wide: u32) -> u32 {

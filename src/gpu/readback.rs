@@ -30,6 +30,23 @@ const PENDING: u8 = 0;
 const MAPPED: u8 = 1;
 const FAILED: u8 = 2;
 
+/// How often a bundle runs, and how that is spread over submissions, so that none keeps the device longer than its watchdog
+/// or a user interface likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    /// Times that the bundle runs.
+    pub steps: u32,
+    /// Pieces of each time, each a submission of its own.
+    pub parts: usize,
+    /// Times in one submission.
+    pub steps_per_submission: u32,
+}
+
+impl Repeat {
+    /// Once, in one piece.
+    pub const ONCE: Self = Self { steps: 1, parts: 1, steps_per_submission: 1 };
+}
+
 /// A finished submission.
 pub struct Landed {
     staging: Buffer,
@@ -49,9 +66,8 @@ impl Readback {
         Ok(Self { free, in_flight: VecDeque::with_capacity(depth), flags, encode_micros: 0, submissions: 0 })
     }
 
-    /// Encodes `first`, then `repeats` times `bundle`, each followed by a copy of `results` to the staging buffer; submits.
-    /// With `parts` above 1 the bundle is cut into so many command buffers, each a submission of its own, so that none keeps
-    /// the device longer than its watchdog or a user interface likes; only for `repeats` of 1.
+    /// Encodes `first`, then `bundle` as often as `repeat` says, each time followed by a copy of `results` to the staging
+    /// buffer; submits.
     ///
     /// # Errors
     /// The ring is full (a bug: the caller bounds what is in flight).
@@ -60,10 +76,10 @@ impl Readback {
         gpu: &Gpu,
         first: Option<&Bundle>,
         bundle: &Bundle,
-        repeats: u32,
-        parts: usize,
+        repeat: Repeat,
         results: &Slice,
     ) -> Result<()> {
+        let Repeat { steps, parts, steps_per_submission } = repeat;
         let (Some(staging), Some(mapped)) = (self.free.pop(), self.flags.pop()) else {
             return Err(Error::bug("more submissions in flight than the readback ring holds"));
         };
@@ -73,11 +89,10 @@ impl Readback {
         if let Some(first) = first {
             first.encode(&mut encoder);
         }
-        for step in 0..repeats {
+        for step in 0..steps {
             for part in 0..parts.max(1) {
-                if part > 0 {
-                    let done = std::mem::replace(&mut encoder, new_encoder(gpu));
-                    let commands = done.finish();
+                if part > 0 || (step > 0 && step % steps_per_submission.max(1) == 0) {
+                    let commands = std::mem::replace(&mut encoder, new_encoder(gpu)).finish();
                     self.encode_micros += started.elapsed().as_micros() as u64;
                     gpu.queue.submit([commands]);
                     self.submissions += 1;
@@ -88,7 +103,7 @@ impl Readback {
             let to = u64::from(step) * results.bytes;
             encoder.copy_buffer_to_buffer(results.buffer.raw(), results.offset, staging.raw(), to, results.bytes);
         }
-        let bytes = u64::from(repeats) * results.bytes;
+        let bytes = u64::from(steps) * results.bytes;
         mapped.store(PENDING, Ordering::Relaxed);
         let flag = mapped.clone();
         encoder.map_buffer_on_submit(staging.raw(), wgpu::MapMode::Read, 0..bytes, move |outcome| {
@@ -114,15 +129,14 @@ impl Readback {
                 true => wgpu::PollType::Poll,
                 false => wgpu::PollType::Wait { submission_index: Some(oldest.index.clone()), timeout: Some(wait) },
             };
-            match gpu.device.poll(poll) {
-                Ok(_) | Err(wgpu::PollError::Timeout) => {}
-                Err(error) => return Err(Error::new(ErrorKind::DeviceLost, format!("polling failed: {error}"))),
-            }
-            gpu.check()?;
+            gpu.poll(poll)?;
         }
         match oldest.mapped.load(Ordering::Acquire) {
             PENDING => Ok(None),
-            FAILED => Err(Error::new(ErrorKind::DeviceLost, "results could not be read back from the device")),
+            FAILED => {
+                gpu.check()?;
+                Err(Error::new(ErrorKind::DeviceLost, "results could not be read back from the device"))
+            }
             _ => {
                 let Some(flight) = self.in_flight.pop_front() else { return Ok(None) };
                 self.flags.push(flight.mapped);
@@ -174,7 +188,7 @@ impl Gpu {
     /// The device was lost.
     pub fn run(&self, bundle: &Bundle, results: &Slice) -> Result<Vec<u8>> {
         let mut ring = Readback::new(self, 1, results.bytes)?;
-        ring.submit(self, None, bundle, 1, 1, results)?;
+        ring.submit(self, None, bundle, Repeat::ONCE, results)?;
         loop {
             if let Some(landed) = ring.land(self, Duration::from_secs(60))? {
                 return ring.take(landed, <[u8]>::to_vec);

@@ -59,11 +59,13 @@ pub fn scan_variant(profile: &Profile) -> Variant {
     }
 }
 
-/// Second pass.
-pub fn pick_variant(profile: &Profile) -> Variant {
+/// Second pass over `vocab_size` tokens.
+pub fn pick_variant(vocab_size: usize, profile: &Profile) -> Variant {
     // Many lanes on every adapter: each rule of survival reads the vocabulary some thirty times, and lavapipe ends all
     // loops of an invocation after 65,535 rounds together, without a word.
-    let lanes = 256.min(profile.max_invocations);
+    let passes = 70;
+    let lanes = if vocab_size * passes / 256 > 60_000 { 1024 } else { 256 };
+    let lanes = lanes.min(profile.max_invocations);
     Variant {
         kernel: "sample_pick",
         slots: vec![("reduce", profile.reduce_slot(lanes))],
@@ -89,5 +91,5 @@ pub fn scan_variants_for_tests(profile: &Profile) -> Vec<Variant> {
 
 /// The only variant of the pick.
 pub fn pick_variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    vec![pick_variant(profile)]
+    vec![pick_variant(49_152, profile)]
 }

@@ -57,7 +57,10 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     for dtype in DType::ALL {
         let shape = matrix::Shape { tokens: 3, rows: 45, blocks: 4, shards: 2 };
         let spec = matmul::Spec { dtype, epilogue: matmul::Epilogue::Store, sampled: false };
-        note("matmul", dtype.to_string(), matrix::matmul(rig, &spec, 4, &shape, Spread::Heavy));
+        for tile in [1, 4] {
+            let outcome = matrix::matmul(rig, &spec, tile, &shape, Spread::Heavy);
+            note("matmul", format!("{dtype}, tile of {tile}"), outcome);
+        }
         note("embed", dtype.to_string(), matrix::embed(rig, dtype, &shape, Spread::Plain));
     }
     for epilogue in [matmul::Epilogue::Bias, matmul::Epilogue::Add, matmul::Epilogue::SiluMul] {

@@ -55,6 +55,12 @@ impl Scheduler {
     fn take_score(&mut self, score: &TokenScore, events: &mut Vec<SeqEvent>) {
         let TokenScore { seq, position, logprob } = *score;
         let Some(sequence) = self.sequences.get_mut(&seq) else { return };
+        if matches!(sequence.state, SeqState::Done(_)) {
+            return;
+        }
+        if !logprob.is_finite() {
+            return self.end(seq, FinishReason::Error, events);
+        }
         // A prompt that is computed again after a preemption is scored again.
         let at = position as usize;
         if at >= sequence.scored && at < sequence.prompt_len {
@@ -88,7 +94,8 @@ impl Scheduler {
             SeqState::Done(FinishReason::Error) => return,
             SeqState::Done(_) => {}
             _ if row.came < row.expected => {
-                // The device stopped a row that the host would go on with; its other tokens will never come.
+                // The device stopped a row that the host would go on with; its other tokens will never come. A caller
+                // sees the same end as for bad logits.
                 return self.end(row.seq, FinishReason::Error, events);
             }
             // A prompt that is only scored ends when its last chunk has run.

@@ -36,6 +36,13 @@ impl Ask {
     }
 }
 
+/// What the plans of a run were like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    pub submissions: u64,
+    pub largest_chunk: u32,
+}
+
 /// Plain settings: whole prompts, no cache, one step and one submission at a time.
 pub fn plain(capacity: &octavo::runner::Capacity) -> SchedulerConfig {
     SchedulerConfig {
@@ -50,14 +57,19 @@ pub fn plain(capacity: &octavo::runner::Capacity) -> SchedulerConfig {
     }
 }
 
-/// Runs all of `asks` to their end and returns their tokens in order.
-pub fn run(runner: &mut dyn ModelRunner, config: SchedulerConfig, asks: &[Ask]) -> (Vec<Vec<TokenId>>, SchedulerStats) {
+/// Runs all of `asks` to their end and returns their tokens in order, the scheduler's figures (`steps` counts what the device
+/// did), and what was seen of the plans.
+pub fn run(
+    runner: &mut dyn ModelRunner,
+    config: SchedulerConfig,
+    asks: &[Ask],
+) -> (Vec<Vec<TokenId>>, SchedulerStats, Seen) {
     let mut scheduler = Scheduler::new(config, runner.capacity()).unwrap();
     let mut owners: HashMap<SeqId, usize> = HashMap::new();
     let mut tokens = vec![Vec::new(); asks.len()];
     let (mut plan, mut result, mut events) = (StepPlan::default(), StepResult::default(), Vec::new());
     let mut arrived = vec![false; asks.len()];
-    let mut step = 0;
+    let (mut step, mut seen) = (0, Seen::default());
     loop {
         for (index, ask) in asks.iter().enumerate() {
             if !arrived[index] && ask.arrival <= step {
@@ -68,6 +80,9 @@ pub fn run(runner: &mut dyn ModelRunner, config: SchedulerConfig, asks: &[Ask]) 
         while scheduler.schedule(&mut plan, &mut events) {
             runner.submit(&plan).unwrap_or_else(|error| panic!("{error}: {plan}"));
             step += 1;
+            seen.submissions += 1;
+            let longest = plan.prefill.iter().map(|chunk| chunk.len).max().unwrap_or(0);
+            seen.largest_chunk = seen.largest_chunk.max(longest);
         }
         if scheduler.in_flight() > 0 && runner.poll(Wait::AtMost(Duration::from_secs(60)), &mut result).unwrap() {
             scheduler.commit(&result, &mut events);
@@ -89,7 +104,7 @@ pub fn run(runner: &mut dyn ModelRunner, config: SchedulerConfig, asks: &[Ask]) 
             }
         }
     }
-    (tokens, scheduler.stats())
+    (tokens, scheduler.stats(), seen)
 }
 
 /// A small generator for test data: the seed says everything. (SplitMix64, Steele et al. 2014.)

@@ -66,6 +66,22 @@ fn a_device_that_comes_back_at_the_last_attempt_serves_on() {
     assert_eq!(output.token_ids, expected(&mock(), &prompt(1, 3), &SamplingParams::greedy(4)));
 }
 
+/// A request that kills every device, each time after a few steps that went well, must come to an end too.
+#[test]
+fn a_request_that_kills_every_device_ends() {
+    let dying = |epoch| MockOptions { fault: Some(Fault::LostAtSubmit(Epoch(epoch))), ..mock() };
+    let mut epoch = 3;
+    let rebuild: RunnerFactory = Box::new(move || {
+        epoch += 3;
+        Ok(boxed(&dying(epoch)))
+    });
+    let engine = Engine::start(boxed(&dying(3)), Some(rebuild), None, settings(&mock())).unwrap();
+    let params = SamplingParams { ignore_eos: true, ..SamplingParams::greedy(90) };
+    let error = engine.generate(Request::new(prompt(1, 3), params)).unwrap().wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost);
+    assert!(error.to_string().contains("3 attempts"), "{error}");
+}
+
 #[test]
 fn a_lost_device_without_a_factory_ends_the_engine() {
     let sick = MockOptions { fault: Some(Fault::LostAtPoll(Epoch(3))), ..mock() };

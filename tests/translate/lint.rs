@@ -136,6 +136,8 @@ impl<'a> Lint<'a> {
         }
     }
 
+    // Guards would hide the effects of their conditions.
+    #[allow(clippy::collapsible_match)]
     fn block(&mut self, scope: &mut Scope<'a>, block: &'a Block, split: bool) -> Parting {
         let mut parting = Parting::default();
         for statement in block {

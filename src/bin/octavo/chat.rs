@@ -115,11 +115,12 @@ impl Chat<'_> {
         let mut reader = Reader::Present;
         while let Some(event) = stream.next().await {
             let event = event?;
-            if let TokenEvent::Delta { text, .. } = &event {
-                if reader == Reader::Present && output::write(text)? == Reader::Gone {
-                    reader = Reader::Gone;
-                    stream.cancel();
-                }
+            if let TokenEvent::Delta { text, .. } = &event
+                && reader == Reader::Present
+                && output::write(text)? == Reader::Gone
+            {
+                reader = Reader::Gone;
+                stream.cancel();
             }
             if let Some(output) = builder.take(event) {
                 return Ok((output, reader));

@@ -143,6 +143,11 @@ fn perplexity(llm: &Llm, tokens: &[TokenId]) -> Result<Perplexity> {
     }
     let scored_tokens = tokens.len() - 1;
     let mean_nll = sum / scored_tokens as f64;
+    if !mean_nll.is_finite() {
+        let message =
+            "some logits were not finite, so there is no perplexity; see whether `octavo doctor` finds a fault";
+        return Err(Error::new(octavo::ErrorKind::Bug, message));
+    }
     Ok(Perplexity { tokens: tokens.len(), mean_nll, perplexity: mean_nll.exp(), scored_tokens, windows: windows.len() })
 }
 

@@ -6,6 +6,7 @@ use octavo::base::DType;
 use octavo::config::{KvDtype, kv_bytes_per_token};
 use octavo::engine::locate_model;
 use octavo::error::{Error, Result};
+use octavo::gpu::{AdapterChoice, adapter, list_adapters};
 use octavo::model::files::{GenerationDefaults, ModelFiles};
 use octavo::model::spec::{ModelSpec, RopeScaling};
 use serde::Serialize;
@@ -69,7 +70,7 @@ struct FormatShare {
 #[derive(Serialize)]
 struct Memory {
     /// Where the number comes from.
-    source: &'static str,
+    source: String,
     usable_bytes: u64,
     /// Longest context whose KV fits beside the weights, at most the model's.
     context_that_fits: usize,
@@ -97,14 +98,11 @@ fn findings(files: &ModelFiles, args: &Args) -> Result<Findings> {
     let weight_bytes = tensors.iter().map(|share| share.bytes).sum();
     let kv_dtype: KvDtype = args.kv_dtype.parse()?;
     let kv_bytes = kv_bytes_per_token(spec, kv_dtype);
-    let found = match args.memory_limit {
-        Some(mib) => Some(("--memory-limit", mib.saturating_mul(1 << 20))),
-        None => free_system_memory().map(|bytes| ("free memory of this computer", bytes)),
-    };
-    let memory = found.map(|(source, bytes)| {
+    let memory = memory_here(args).map(|(source, bytes, most_kv)| {
         let usable_bytes = (bytes as f64 * args.gpu_memory_utilization) as u64;
-        let tokens = usable_bytes.saturating_sub(weight_bytes) / kv_bytes.max(1);
-        Memory { source, usable_bytes, context_that_fits: (tokens as usize).min(spec.max_position_embeddings) }
+        let kv = usable_bytes.saturating_sub(weight_bytes).min(most_kv);
+        let tokens = (kv / kv_bytes.max(1)) as usize;
+        Memory { source, usable_bytes, context_that_fits: tokens.min(spec.max_position_embeddings) }
     });
     Ok(Findings {
         model: files.source_name.clone(),
@@ -173,13 +171,15 @@ fn suggested(defaults: &GenerationDefaults) -> Vec<String> {
     list
 }
 
-/// What the system would give without swapping: integrated and software adapters share it. A discrete card's memory is
-/// its own; `--memory-limit` says how much that is.
-fn free_system_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+/// What the engine would count on: whose memory, its bytes, and the most KV cache it would take of it.
+fn memory_here(args: &Args) -> Option<(String, u64, u64)> {
+    if let Some(mib) = args.memory_limit {
+        return Some(("--memory-limit".into(), mib.saturating_mul(1 << 20), u64::MAX));
+    }
+    let best = adapter::choose(list_adapters().ok()?, &AdapterChoice::Best).ok()?;
+    let profile = best.profile;
+    let source = format!("assumed of {}; --memory-limit says otherwise", profile.name);
+    Some((source, profile.assumed_memory(), profile.assumed_kv_bytes()))
 }
 
 fn table(findings: &Findings) -> String {

@@ -84,7 +84,7 @@ pub fn run(rig: &Rig<'_>, case: &Case) -> Result<(Vec<Sampled>, Vec<SeqState>), 
             grid: kernel::scan_grid(vocab_size, count),
         },
         Dispatch {
-            variant: kernel::pick_variant(profile),
+            variant: kernel::pick_variant(49_152, profile),
             arguments: vec![
                 ("inputs", &inputs),
                 ("slots", &slots.slice),
@@ -108,7 +108,7 @@ pub fn run(rig: &Rig<'_>, case: &Case) -> Result<(Vec<Sampled>, Vec<SeqState>), 
 /// The result is wrong, or the device failed.
 pub fn sample(rig: &Rig<'_>, case: &Case) -> Outcome {
     let (sampled, states) = run(rig, case)?;
-    let lanes = kernel::pick_variant(&rig.gpu.profile).workgroup[0];
+    let lanes = kernel::pick_variant(49_152, &rig.gpu.profile).workgroup[0];
     let mut worst_share = 0.0f64;
     for (index, ((row, found), state)) in case.rows.iter().zip(&sampled).zip(&states).enumerate() {
         let logits = &case.logits[if case.logits.len() == 1 { 0 } else { index }];

@@ -1,39 +1,57 @@
 //! Keeps submissions short. Watchdogs kill work that runs for seconds (some drivers: two), and a user interface on the same
-//! queue waits behind us; so a step that would run longer than the budget is submitted in pieces.
+//! queue waits behind us; so a step that would run longer than the budget is submitted in pieces, and several steps are
+//! spread over several submissions.
 
 /// Longest time that one submission shall take, in microseconds.
 const BUDGET_MICROS: u64 = 100_000;
 /// Guess for a token row before anything was measured: a software adapter with a small model.
 const FIRST_GUESS_MICROS: u64 = 10_000;
-/// Rows below which a step is not cut: decoding is short, and a cut costs.
-const WHOLE_BELOW: usize = 16;
+/// Rows below which a step is decoding: bound by the weights, not by the rows, and never cut.
+const DECODE_BELOW: usize = 16;
 
 /// What is known about the speed of this device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     micros_per_row: u64,
+    /// Of a step of few rows; 0 until one was measured.
+    micros_per_step: u64,
+}
+
+/// How a plan is spread over submissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Pieces of each step.
+    pub(super) parts: usize,
+    /// Steps in one submission.
+    pub(super) steps: usize,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { micros_per_row: FIRST_GUESS_MICROS }
+        Self { micros_per_row: FIRST_GUESS_MICROS, micros_per_step: 0 }
     }
 }
 
 impl Budget {
-    /// Into how many submissions a step of `rows` token rows and `dispatches` dispatches is cut.
-    pub(super) fn parts(&self, rows: usize, dispatches: usize) -> usize {
-        match rows < WHOLE_BELOW {
-            true => 1,
-            false => (rows as u64 * self.micros_per_row).div_ceil(BUDGET_MICROS).clamp(1, dispatches as u64) as usize,
+    /// How to spread `steps` steps of `rows` token rows and `dispatches` dispatches each.
+    pub(super) fn cut(&self, rows: usize, steps: usize, dispatches: usize) -> Cut {
+        let step = match rows < DECODE_BELOW {
+            true => self.micros_per_step.min(BUDGET_MICROS),
+            false => rows as u64 * self.micros_per_row,
+        };
+        Cut {
+            parts: step.div_ceil(BUDGET_MICROS).clamp(1, dispatches.max(1) as u64) as usize,
+            steps: (BUDGET_MICROS / step.max(1)).clamp(1, steps.max(1) as u64) as usize,
         }
     }
 
-    /// Takes note that `rows` token rows took `micros`. Small steps tell little about large ones.
-    pub(super) fn learn(&mut self, rows: usize, micros: u64) {
-        if rows >= WHOLE_BELOW {
-            // Halfway to what was seen, so that one hiccup does not cut the next steps to shreds.
-            self.micros_per_row = (self.micros_per_row + micros / rows as u64).div_ceil(2);
+    /// Takes note that `steps` steps of `rows` token rows took `micros`.
+    pub(super) fn learn(&mut self, rows: usize, steps: usize, micros: u64) {
+        // Halfway to what was seen, so that one hiccup does not cut the next steps to shreds.
+        let towards = |known: u64, seen: u64| if known == 0 { seen } else { (known + seen).div_ceil(2) };
+        match rows < DECODE_BELOW {
+            true => self.micros_per_step = towards(self.micros_per_step, micros / steps.max(1) as u64),
+            false => self.micros_per_row = towards(self.micros_per_row, micros / (rows * steps.max(1)) as u64),
         }
     }
 }
@@ -45,12 +63,15 @@ mod tests {
     #[test]
     fn long_steps_are_cut_and_short_ones_are_not() {
         let mut budget = Budget::default();
-        assert_eq!(budget.parts(1, 250), 1);
-        assert_eq!(budget.parts(128, 250), 13);
-        assert_eq!(budget.parts(100_000, 250), 250);
+        assert_eq!(budget.cut(1, 4, 250), Cut { parts: 1, steps: 4 });
+        assert_eq!(budget.cut(128, 1, 250), Cut { parts: 13, steps: 1 });
+        assert_eq!(budget.cut(100_000, 1, 250), Cut { parts: 250, steps: 1 });
         for _ in 0..20 {
-            budget.learn(512, 10_240);
+            budget.learn(512, 1, 10_240);
+            budget.learn(1, 4, 160_000);
         }
-        assert_eq!(budget.parts(512, 250), 1);
+        assert_eq!(budget.cut(512, 1, 250), Cut { parts: 1, steps: 1 });
+        // 40 ms a step: two fit.
+        assert_eq!(budget.cut(1, 16, 250), Cut { parts: 1, steps: 2 });
     }
 }

@@ -4,8 +4,8 @@ use super::load::logits_stride;
 use crate::base::{BLOCK_TOKENS, KV_CHUNK, ceil_div};
 use crate::config::{ContextChoice, EngineConfig};
 use crate::error::{Error, Result};
+use crate::gpu::Gpu;
 use crate::gpu::memory::{Buffer, Slice, Use};
-use crate::gpu::{DeviceKind, Gpu};
 use crate::kernels::sample::{Sampled, VOCAB_BLOCK};
 use crate::kernels::{attention, attn_combine};
 use crate::layout::inputs::SeqState;
@@ -32,15 +32,6 @@ pub(super) struct Sizes {
 const LOGITS_BYTES: usize = 32 << 20;
 /// Decode rows times head tiles below which a row's chunks get workgroups of their own.
 const SPLIT_BELOW: usize = 64;
-/// KV memory that a software adapter takes unless told otherwise: it is ordinary memory, and clearing it takes time.
-const SOFTWARE_KV_BYTES: u64 = 512 << 20;
-/// Device memory assumed where the user set no limit; no portable call tells what is free.
-const ASSUMED_MEMORY: [(DeviceKind, u64); 4] = [
-    (DeviceKind::Cpu, 4 << 30),
-    (DeviceKind::Integrated, 4 << 30),
-    (DeviceKind::Other, 4 << 30),
-    (DeviceKind::Discrete, 8 << 30),
-];
 
 impl Sizes {
     /// Sizes for `config` with `weight_bytes` of weights.
@@ -60,19 +51,24 @@ impl Sizes {
             max_samples,
             max_steps: usize::from(config.steps_per_submit),
         };
+        let widths = Widths::of(spec);
+        let row_bytes = 4 * spec.hidden_size.max(widths.qkv).max(widths.intermediate) as u64;
+        let most_rows = profile.max_binding.min(profile.max_buffer) / row_bytes / 8 * 8;
+        if rows as u64 > most_rows {
+            return Err(Error::config(format!(
+                "max_num_batched_tokens is {}, but a binding of {} holds {most_rows} rows of this model; lower it to that",
+                config.max_num_batched_tokens, profile.name
+            )));
+        }
         let block_bytes = config.kv_bytes_per_token * BLOCK_TOKENS as u64;
         let block_count = match config.num_kv_blocks {
             Some(blocks) => blocks as u64,
             None => {
-                let assumed = ASSUMED_MEMORY.iter().find(|(kind, _)| *kind == profile.kind);
-                let budget = config.memory_limit.unwrap_or(assumed.map_or(4 << 30, |(_, bytes)| *bytes));
+                let budget = config.memory_limit.unwrap_or_else(|| profile.assumed_memory());
                 let usable = (budget as f64 * f64::from(config.gpu_memory_utilization)) as u64;
                 let fixed = weight_bytes + sizes(config.max_model_len, 0).activation_bytes(spec);
-                let kv = usable.saturating_sub(fixed);
-                let kv = match (profile.kind, config.memory_limit) {
-                    (DeviceKind::Cpu, None) => kv.min(SOFTWARE_KV_BYTES),
-                    _ => kv,
-                };
+                let most = if config.memory_limit.is_none() { profile.assumed_kv_bytes() } else { u64::MAX };
+                let kv = usable.saturating_sub(fixed).min(most);
                 let wanted = config.max_num_seqs * ceil_div(config.max_model_len, BLOCK_TOKENS);
                 if kv < block_bytes {
                     let mib = |bytes: u64| bytes.div_ceil(1 << 20);

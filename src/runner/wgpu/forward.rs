@@ -196,7 +196,7 @@ impl Forward<'_> {
             ("params", params),
         ];
         recorder.dispatch(gpu, "sample_scan", &pipeline, &arguments, sample::scan_grid(self.vocab_size, rows))?;
-        let pipeline = gpu.registry.get(&sample::pick_variant(&gpu.profile))?;
+        let pipeline = gpu.registry.get(&sample::pick_variant(self.vocab_size, &gpu.profile))?;
         let arguments = [
             ("inputs", &b.inputs),
             ("slots", &b.slots),

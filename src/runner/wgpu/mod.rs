@@ -16,12 +16,12 @@ use self::forward::Forward;
 use self::load::{DeviceModel, GateUp, Loader, Shape, logits_stride};
 pub use self::profile::KernelCost;
 use super::{Capacity, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
-use crate::base::{Epoch, KV_CHUNK, ceil_div};
+use crate::base::{BLOCK_TOKENS, Epoch, KV_CHUNK, ceil_div};
 use crate::config::{EngineConfig, LoadProgress, LoadStage, RunnerInfo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gpu::device::ShaderMode;
 use crate::gpu::memory::Slice;
-use crate::gpu::readback::Readback;
+use crate::gpu::readback::{Readback, Repeat};
 use crate::gpu::{AdapterChoice, Bundle, Gpu, Recorder};
 use crate::kernels::sample::{SampleParams, Sampled, VOCAB_BLOCK};
 use crate::layout::inputs::{BAD_LOGITS, NONE, SampleOwner};
@@ -29,7 +29,7 @@ use crate::layout::{Bucket, StepInputs};
 use crate::model::files::ModelFiles;
 use crate::sched::plan::StepPlan;
 use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A model on a GPU.
 pub struct WgpuRunner {
@@ -50,6 +50,7 @@ pub struct WgpuRunner {
     vocab_size: usize,
     eager: bool,
     budget: Budget,
+    last_landed: Instant,
     gpu: Gpu,
 }
 
@@ -61,8 +62,6 @@ struct Pending {
     stride: usize,
     owners: Vec<SampleOwner>,
     rows: usize,
-    /// Whether nothing was ahead of it, so that its time is its own.
-    alone: bool,
 }
 
 /// Counters of a runner, for benches and for tests of what must not grow.
@@ -112,7 +111,7 @@ impl WgpuRunner {
         limits::check_shape(spec)?;
         let config = &limits::limit_context(spec, config, &gpu)?;
         let file_bytes = limits::weight_bytes(files);
-        let sizes = Sizes::new(spec, config, &gpu, file_bytes)?;
+        let mut sizes = Sizes::new(spec, config, &gpu, file_bytes)?;
         let binding_limit = gpu.profile.max_binding.min(gpu.profile.max_buffer);
         let binding_limit = binding_limit.min(config.binding_limit.unwrap_or(u64::MAX));
         let rounds = sizes.max_samples.div_ceil(sizes.logit_rows);
@@ -143,9 +142,24 @@ impl WgpuRunner {
         loader.uploader.flush()?;
         drop(loader);
         let apart = model.layers.iter().any(|layer| matches!(layer.gate_up, GateUp::Apart { .. }));
-        let buffers = Buffers::new(&gpu, spec, config, &sizes, apart)?;
+        // Where the memory was only assumed, halve the KV cache until it fits, down to one sequence of full length.
+        let buffers = loop {
+            let half = sizes.block_count / 2;
+            match Buffers::new(&gpu, spec, config, &sizes, apart) {
+                Err(error)
+                    if error.kind() == ErrorKind::Memory
+                        && config.num_kv_blocks.is_none()
+                        && half * BLOCK_TOKENS >= sizes.geometry.max_context =>
+                {
+                    sizes.block_count = half;
+                    gpu.wait_idle()?;
+                    log::warn!("{error}; trying with {half} KV blocks");
+                }
+                outcome => break outcome?,
+            }
+        };
         let results = (sizes.max_samples).max(sizes.max_steps * sizes.geometry.max_slots.next_power_of_two());
-        let readback = Readback::new(&gpu, config.max_in_flight, (results * size_of::<Sampled>()) as u64)?;
+        let readback = Readback::new(&gpu, config.max_in_flight.max(2), (results * size_of::<Sampled>()) as u64)?;
         let tile_queries = model.layers.iter().map(|layer| layer.attention.tile_queries()).min().unwrap_or(1);
         let mut runner = Self {
             bundles: HashMap::new(),
@@ -164,6 +178,7 @@ impl WgpuRunner {
             vocab_size: spec.vocab_size,
             eager: config.eager,
             budget: Budget::default(),
+            last_landed: Instant::now(),
             gpu,
         };
         runner.warm_up(progress)?;
@@ -271,13 +286,13 @@ impl WgpuRunner {
         let stride = bucket.samples.max(1);
         let results = self.buffers.sampled.buffer.slice(0, (stride * size_of::<Sampled>()) as u64);
         let update = (self.inputs.header.update_count > 0).then_some(&self.update);
-        let parts = if plan.steps > 1 { 1 } else { self.budget.parts(bucket.rows, bundle.dispatch_count()) };
-        self.readback.submit(&self.gpu, update, bundle, u32::from(plan.steps.max(1)), parts, &results)?;
+        let steps = usize::from(plan.steps.max(1));
+        let cut = self.budget.cut(bucket.rows, steps, bundle.dispatch_count());
+        let repeat = Repeat { steps: steps as u32, parts: cut.parts, steps_per_submission: cut.steps as u32 };
+        self.readback.submit(&self.gpu, update, bundle, repeat, &results)?;
         let mut owners = self.spare.pop().unwrap_or_default();
         owners.clone_from(&self.inputs.owners);
-        let alone = self.pending.is_empty();
-        let steps = usize::from(plan.steps.max(1));
-        self.pending.push_back(Pending { epoch: plan.epoch, steps, stride, owners, rows: bucket.rows, alone });
+        self.pending.push_back(Pending { epoch: plan.epoch, steps, stride, owners, rows: bucket.rows });
         Ok(())
     }
 
@@ -290,10 +305,11 @@ impl WgpuRunner {
         let pending = self.pending.pop_front().ok_or_else(|| Error::bug("results without a submission"))?;
         result.clear();
         result.epoch = pending.epoch;
-        result.micros = landed.micros as u32;
-        if pending.alone {
-            self.budget.learn(pending.rows * pending.steps, landed.micros);
-        }
+        // What was ahead of it in the queue is not its own time.
+        let micros = landed.micros.min(self.last_landed.elapsed().as_micros() as u64);
+        self.last_landed = Instant::now();
+        result.micros = micros.try_into().unwrap_or(u32::MAX);
+        self.budget.learn(pending.rows, pending.steps, micros);
         self.readback.take(landed, |bytes| deliver(bytes, &pending, result))?;
         self.spare.push(pending.owners);
         Ok(true)
