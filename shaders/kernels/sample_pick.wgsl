@@ -1,22 +1,11 @@
 //! kernel sample_pick
 //! slot reduce
-//! use lib/step_inputs lib/seq_state lib/rng
+//! use lib/step_inputs lib/seq_state lib/sample_params lib/rng
 // Second pass, one workgroup a wanted row: picks the token (or scores a known one) and moves the slot on.
 //
 // Tokens survive in the order min-p, top-k, top-p. Each rule keeps the tokens at or above some logit, so the sampler searches
 // that logit, bit by bit, on the sortable integer image of floats, and never sorts. Among the survivors it inverts the
 // cumulative distribution at one counter-based random number; any fixed order of tokens will do, and lane by lane is cheapest.
-
-struct SampleParams {
-    vocab_size: u32,
-    logits_stride: u32,
-    block_count: u32,
-    first_sample: u32,
-    sample_limit: u32,
-    reserved0: u32,
-    reserved1: u32,
-    reserved2: u32,
-}
 
 struct Sampled {
     token: u32,           // NONE: the row had nothing to do; BAD_LOGITS: its logits were not finite

@@ -1,19 +1,8 @@
 //! kernel sample_scan
 //! slot reduce
-//! use lib/step_inputs lib/seq_state
+//! use lib/step_inputs lib/seq_state lib/sample_params
 // First pass over the logits of each wanted row: one workgroup a block of the vocabulary and row. Stores the block's largest
 // logit with its lowest token id, and the sum of exp((logit - largest) / temperature).
-
-struct SampleParams {
-    vocab_size: u32,
-    logits_stride: u32,
-    block_count: u32,     // blocks of the vocabulary
-    first_sample: u32,    // row 0 of the logits buffer
-    sample_limit: u32,    // rows of the logits buffer
-    reserved0: u32,
-    reserved1: u32,
-    reserved2: u32,
-}
 
 @group(0) @binding(1) var<storage, read> slots: array<SeqState>;
 @group(0) @binding(2) var<storage, read> logits: array<f32>;

@@ -24,6 +24,7 @@ static SOURCES: &[(&str, &str)] = embed![
     "kernels/update.wgsl",
     "lib/chunk.wgsl",
     "lib/rng.wgsl",
+    "lib/sample_params.wgsl",
     "lib/seq_state.wgsl",
     "lib/step_inputs.wgsl",
     "slots/epilogue/add.wgsl",
