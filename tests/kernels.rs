@@ -309,8 +309,10 @@ fn random_words_are_those_of_the_host() {
     });
 }
 
+/// `OCTAVO_TEST_DRAWS` sets the number of draws of each case; the usual few keep the suite short.
 #[test]
 fn draws_follow_the_recorded_distributions() {
+    let asked: Option<u64> = std::env::var("OCTAVO_TEST_DRAWS").ok().map(|text| text.parse().expect("a number"));
     let list = golden::json("sampling/sampling.json");
     let recorded = golden::Tensors::open("sampling/sampling.safetensors");
     let mut tested = 0;
@@ -323,21 +325,25 @@ fn draws_follow_the_recorded_distributions() {
             let Some(params) = known_params(&case["params"]) else { continue };
             let name = case["name"].as_str().unwrap();
             let logits = recorded.f32s(case["logits"].as_str().unwrap());
-            let draws = match (slow(&device.gpu), logits.len() > 1000) {
+            let batch = match (slow(&device.gpu), logits.len() > 1000) {
                 (false, false) => 800,
                 (true, false) => 40,
                 (false, true) => 32,
                 (true, true) => 2,
             };
+            let batches = asked.map_or(1, |draws| draws.div_ceil(batch));
             let distribution = filtered_distribution(&logits, &SamplingRow::new(&params, 0, &[]));
-            // One seed a row, as many sequences would have them.
-            let sampling = |seed: u64| SamplingRow::new(&params, seed << 20 | 5, &[]);
-            let rows = (0..draws).map(|seed| Row { sampling: sampling(seed), ..greedy(seed as u32 % 50) }).collect();
-            let case = Case { name: name.into(), logits: vec![logits], rows };
-            let (sampled, _) = sampler::run(rig, &case).unwrap_or_else(|e| panic!("{}, {name}: {e}", device.name));
-            let mut counts = vec![0; case.logits[0].len()];
-            for sampled in &sampled {
-                counts[sampled.token as usize] += 1;
+            let mut counts = vec![0; logits.len()];
+            let mut case = Case { name: name.into(), logits: vec![logits], rows: Vec::new() };
+            for first in (0..batches).map(|number| number * batch) {
+                // One seed a row, as many sequences would have them.
+                let sampling = |seed: u64| SamplingRow::new(&params, seed << 20 | 5, &[]);
+                let rows = first..first + batch;
+                case.rows = rows.map(|seed| Row { sampling: sampling(seed), ..greedy(seed as u32 % 50) }).collect();
+                let (sampled, _) = sampler::run(rig, &case).unwrap_or_else(|e| panic!("{}, {name}: {e}", device.name));
+                for sampled in &sampled {
+                    counts[sampled.token as usize] += 1;
+                }
             }
             let p =
                 chi_square::p_value(&counts, &distribution).unwrap_or_else(|e| panic!("{}, {name}: {e}", device.name));
