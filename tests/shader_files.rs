@@ -188,7 +188,7 @@ fn structures_have_the_same_layout_on_both_sides() {
             kernel,
             sample::SampleParams,
             "SampleParams",
-            [vocab_size, logits_stride, block_count, first_sample, sample_limit,]
+            [vocab_size, logits_stride, block_count, first_sample]
         );
     }
     same_layout!("norm", norm::NormParams, "NormParams", [width, eps, first_sample]);

@@ -5,8 +5,4 @@ struct SampleParams {
     logits_stride: u32,
     block_count: u32,     // blocks of the vocabulary
     first_sample: u32,    // row 0 of the logits buffer
-    sample_limit: u32,    // rows of the logits buffer
-    reserved0: u32,
-    reserved1: u32,
-    reserved2: u32,
 }

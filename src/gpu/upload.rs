@@ -12,13 +12,12 @@ const OUTSTANDING_BYTES: u64 = 64 << 20;
 pub struct Uploader<'a> {
     gpu: &'a Gpu,
     outstanding: u64,
-    total: u64,
 }
 
 impl<'a> Uploader<'a> {
     /// An idle uploader.
     pub fn new(gpu: &'a Gpu) -> Self {
-        Self { gpu, outstanding: 0, total: 0 }
+        Self { gpu, outstanding: 0 }
     }
 
     /// Writes `bytes` (a multiple of four) at `offset` of `buffer`.
@@ -31,7 +30,6 @@ impl<'a> Uploader<'a> {
             self.gpu.queue.write_buffer(buffer.raw(), offset, piece);
             offset += piece.len() as u64;
             self.outstanding += piece.len() as u64;
-            self.total += piece.len() as u64;
             if self.outstanding >= OUTSTANDING_BYTES {
                 self.flush()?;
             }
@@ -47,11 +45,6 @@ impl<'a> Uploader<'a> {
         self.outstanding = 0;
         self.gpu.queue.submit([]);
         self.gpu.wait_idle()
-    }
-
-    /// Bytes written so far.
-    pub fn total_bytes(&self) -> u64 {
-        self.total
     }
 }
 

@@ -18,10 +18,6 @@ pub struct SampleParams {
     pub block_count: u32,
     /// Sample of row 0.
     pub first_sample: u32,
-    /// Rows of logits there is room for.
-    pub sample_limit: u32,
-    /// Room.
-    pub reserved: [u32; 3],
 }
 
 /// What the device reports for a wanted row.

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::process::Command;
 
 /// Storage buffers that a kernel may bind. WebGPU guarantees eight, and on Metal the sizes of arrays take a hidden slot.
-const STORAGE_BUFFERS: usize = 7;
+const STORAGE_BUFFERS: usize = octavo::gpu::profile::BASELINE_STORAGE_BUFFERS as usize - 1;
 
 fn profiles() -> Vec<Profile> {
     let named = |name: &str, profile: Profile| Profile { name: name.into(), ..profile };

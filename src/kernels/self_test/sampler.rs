@@ -63,8 +63,7 @@ pub fn run(rig: &Rig<'_>, case: &Case) -> Result<(Vec<Sampled>, Vec<SeqState>), 
         vocab_size: vocab_size as u32,
         logits_stride: stride as u32,
         block_count: block_count as u32,
-        sample_limit: count as u32,
-        ..Default::default()
+        first_sample: 0,
     };
     let params = rig.params(&params).map_err(failed)?;
     let slots = rig.output(&states).map_err(failed)?;

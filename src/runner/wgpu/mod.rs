@@ -54,6 +54,9 @@ pub struct WgpuRunner {
     gpu: Gpu,
 }
 
+/// One sequence that decodes within its first attention chunk; recorded at warm-up.
+const SINGLE: Bucket = Bucket { rows: 1, decode: 1, tiles: 0, samples: 1, chunks: 1 };
+
 /// A submission whose results are on their way.
 struct Pending {
     epoch: Epoch,
@@ -134,8 +137,6 @@ impl WgpuRunner {
                 logits_stride: logits_stride(spec.vocab_size) as u32,
                 block_count: spec.vocab_size.div_ceil(VOCAB_BLOCK) as u32,
                 first_sample: (round * sizes.logit_rows) as u32,
-                sample_limit: sizes.logit_rows as u32,
-                reserved: [0; 3],
             };
             sample.push(loader.params(bytemuck::bytes_of(&params))?);
         }
@@ -188,7 +189,6 @@ impl WgpuRunner {
     /// What it runs on and what it took.
     pub fn info(&self) -> RunnerInfo {
         let profile = &self.gpu.profile;
-        let single = Bucket { rows: 1, decode: 1, tiles: 0, samples: 1, chunks: 1 };
         RunnerInfo {
             adapter: profile.name.clone(),
             backend: profile.backend.clone(),
@@ -196,7 +196,7 @@ impl WgpuRunner {
             device_bytes: self.gpu.memory.live_bytes(),
             weight_bytes: self.model.weight_bytes,
             kv_bytes: self.buffers.kv_bytes,
-            dispatches_per_step: self.bundles.get(&single).map_or(0, |bundle| bundle.dispatch_count() as u32),
+            dispatches_per_step: self.bundles.get(&SINGLE).map_or(0, |bundle| bundle.dispatch_count() as u32),
         }
     }
 
@@ -215,8 +215,7 @@ impl WgpuRunner {
 
     /// Dispatches of one decode step for a single sequence, by kernel.
     pub fn census(&self) -> Vec<(&'static str, usize)> {
-        let single = Bucket { rows: 1, decode: 1, tiles: 0, samples: 1, chunks: 1 };
-        self.bundles.get(&single).map(Bundle::census).unwrap_or_default()
+        self.bundles.get(&SINGLE).map(Bundle::census).unwrap_or_default()
     }
 
     /// Logits of the last step's first `rows` wanted rows, each `vocab_size` long; for tests. `rows` is at most what one pass
