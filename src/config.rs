@@ -331,18 +331,19 @@ mod tests {
     use crate::model::spec::{AttnSpec, LayerSpec, MlpSpec, NormSpec};
 
     fn spec() -> ModelSpec {
-        let norm = NormSpec { eps: 1e-5 };
-        let attn =
-            AttnSpec { heads: 4, kv_heads: 2, head_dim: 8, scale: 0.35, qkv_bias: false, qk_norm: None, rope: 0 };
-        let layer = LayerSpec { attn_norm: norm, attn, mlp_norm: norm, mlp: MlpSpec { intermediate_size: 64 } };
+        let norm = NormSpec::rms(1e-5);
+        let layer = LayerSpec::pre_norm(norm, AttnSpec::plain(4, 2, 8), MlpSpec::silu_gated(64));
         ModelSpec {
             family: "llama",
             vocab_size: 512,
             hidden_size: 32,
             max_position_embeddings: 256,
+            embed_scale: 1.0,
+            learned_positions: false,
             layers: vec![layer.clone(), layer],
             final_norm: norm,
             tied_head: true,
+            final_softcap: None,
             ropes: Vec::new(),
         }
     }

@@ -82,7 +82,7 @@ fn qwen_models_open_as_configured() {
 
     let qwen3 = open("tiny-qwen3");
     assert_eq!((qwen3.spec.family, numbers(&qwen3.spec)), ("qwen3", [3, 64, 4, 2, 32, 160, 520]));
-    assert_eq!(qwen3.spec.layers[0].attn.qk_norm.unwrap().eps, 1e-6);
+    assert_eq!(qwen3.spec.layers[0].attn.qk_norm.unwrap().norm.eps, 1e-6);
     assert!(!qwen3.spec.layers[0].attn.qkv_bias && qwen3.spec.tied_head);
     assert_eq!(qwen3.tensors.vector(TensorRole::QueryNorm(2)).unwrap().len(), 32);
 }

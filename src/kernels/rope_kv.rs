@@ -29,7 +29,7 @@ impl Spec {
             kv_heads: attn.kv_heads,
             head_dim: attn.head_dim,
             rotary_dim: rope.rotary_dim,
-            qk_norm: attn.qk_norm.map(|norm| norm.eps),
+            qk_norm: attn.qk_norm.map(|norms| norms.norm.eps),
             kv,
         }
     }

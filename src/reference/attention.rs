@@ -73,13 +73,14 @@ pub fn attend_with_magnitude<'a>(
 mod tests {
     use super::*;
 
-    const SPEC: AttnSpec =
-        AttnSpec { heads: 4, kv_heads: 2, head_dim: 1, scale: 1.0, qkv_bias: false, qk_norm: None, rope: 0 };
+    fn spec() -> AttnSpec {
+        AttnSpec::plain(4, 2, 1)
+    }
 
     #[test]
     fn equal_scores_average_the_values_of_the_own_group() {
         let values = [[1.0, 10.0], [3.0, 30.0], [1e9, 1e9]];
-        let out = attend(&[0.0; 4], &|_| &[1.0, 1.0], &|p| &values[p], &SPEC, 2);
+        let out = attend(&[0.0; 4], &|_| &[1.0, 1.0], &|p| &values[p], &spec(), 2);
         assert_eq!(out, [2.0, 2.0, 20.0, 20.0]);
     }
 
@@ -87,7 +88,7 @@ mod tests {
     fn weights_follow_the_scaled_products() {
         let keys = [[0.0, 0.0], [2.0, 2.0]];
         let values = [[0.0, 0.0], [1.0, 1.0]];
-        let spec = AttnSpec { scale: 0.5, ..SPEC };
+        let spec = AttnSpec { scale: 0.5, ..spec() };
         let out = attend(&[1.0, -1.0, 3.0, 900.0], &|p| &keys[p], &|p| &values[p], &spec, 2);
         for (out, score) in out.iter().zip([1.0f64, -1.0, 3.0, 900.0]) {
             let expected = 1.0 / (1.0 + (-score).exp());
@@ -100,14 +101,14 @@ mod tests {
         let keys = [[1.0, 1.0], [-2.0, 1.5], [0.5, 3.0]];
         let values = [[1.0, -1.0], [-4.0, 2.0], [2.5, 0.25]];
         let queries = [1.0, -2.0, 0.5, 3.0];
-        let (out, magnitude) = attend_with_magnitude(&queries, &|p| &keys[p], &|p| &values[p], &SPEC, 3);
+        let (out, magnitude) = attend_with_magnitude(&queries, &|p| &keys[p], &|p| &values[p], &spec(), 3);
         let error = 1e-6;
         for signs in 0..64 {
             let nudged =
                 |p: usize, h: usize| keys[p][h] * (1.0 + if signs >> (p * 2 + h) & 1 == 1 { error } else { -error });
             let keys: Vec<[f64; 2]> = (0..3).map(|p| [nudged(p, 0), nudged(p, 1)]).collect();
             // A row that outlives the closure, as KV memory does.
-            let moved = attend(&queries, &|p| &keys[p], &|p| &values[p], &SPEC, 3);
+            let moved = attend(&queries, &|p| &keys[p], &|p| &values[p], &spec(), 3);
             for ((moved, out), magnitude) in moved.iter().zip(&out).zip(&magnitude) {
                 assert!((moved - out).abs() <= error * magnitude, "{moved} {out} {magnitude}");
             }

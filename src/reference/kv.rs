@@ -211,17 +211,19 @@ mod tests {
     use crate::model::spec::{AttnSpec, LayerSpec, MlpSpec, NormSpec};
 
     fn memory(precision: KvPrecision) -> PagedKv {
-        let norm = NormSpec { eps: 1e-5 };
-        let attn = AttnSpec { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, qkv_bias: false, qk_norm: None, rope: 0 };
-        let layer = LayerSpec { attn_norm: norm, attn, mlp_norm: norm, mlp: MlpSpec { intermediate_size: 2 } };
+        let norm = NormSpec::rms(1e-5);
+        let layer = LayerSpec::pre_norm(norm, AttnSpec::plain(1, 1, 2), MlpSpec::silu_gated(2));
         let spec = ModelSpec {
             family: "test",
             vocab_size: 2,
             hidden_size: 2,
             max_position_embeddings: 64,
+            embed_scale: 1.0,
+            learned_positions: false,
             layers: vec![layer.clone(), layer],
             final_norm: norm,
             tied_head: true,
+            final_softcap: None,
             ropes: Vec::new(),
         };
         PagedKv::new(&spec, 4, 2, precision)

@@ -185,10 +185,11 @@ impl ReferenceModel {
     fn attention(&self, index: usize, hidden: &[f64], rows: &[Row], memory: &mut dyn KvMemory) -> Vec<f64> {
         let (layer, spec) = (&self.layers[index], &self.spec.layers[index]);
         let attn = &spec.attn;
-        let x = norm_rows(hidden, &layer.attn_norm, spec.attn_norm.eps);
+        let x = norm_rows(hidden, &layer.attn_norm, spec.attn_norm.map_or(0.0, |norm| norm.eps));
         let projected: Vec<Vec<f64>> = layer.projections.iter().map(|matrix| matrix.times(&x)).collect();
 
-        let rope = self.spec.ropes[attn.rope].rotary_dim / 2;
+        let table = attn.rope.unwrap_or(0);
+        let rope = self.spec.ropes[table].rotary_dim / 2;
         let mut queries = Vec::with_capacity(rows.len());
         for (number, row) in rows.iter().enumerate() {
             let mut fused = Vec::new();
@@ -199,7 +200,7 @@ impl ReferenceModel {
                     *value += f64::from(bias);
                 }
             }
-            let cos_sin = &self.ropes[attn.rope][row.position * rope..][..rope];
+            let cos_sin = &self.ropes[table][row.position * rope..][..rope];
             let Rotated { query, key, value } = rope_kv(&fused, attn, &layer.query_norm, &layer.key_norm, cos_sin);
             memory.store(index, row, &key, &value);
             queries.push(query);
@@ -217,7 +218,7 @@ impl ReferenceModel {
 
     fn mlp(&self, index: usize, hidden: &[f64]) -> Vec<f64> {
         let layer = &self.layers[index];
-        let x = norm_rows(hidden, &layer.mlp_norm, self.spec.layers[index].mlp_norm.eps);
+        let x = norm_rows(hidden, &layer.mlp_norm, self.spec.layers[index].mlp_norm.map_or(0.0, |norm| norm.eps));
         layer.down.times(&act_mul::silu_mul(&layer.gate.times(&x), &layer.up.times(&x)))
     }
 }

@@ -39,7 +39,7 @@ pub fn rope_kv(row: &[f64], spec: &AttnSpec, query_norm: &[f32], key_norm: &[f32
         let mut out = Vec::with_capacity(heads.len());
         for head in heads.chunks(spec.head_dim) {
             let mut head = match spec.qk_norm {
-                Some(qk_norm) => rms_norm(head, norm, qk_norm.eps),
+                Some(qk_norm) => rms_norm(head, norm, qk_norm.norm.eps),
                 None => head.to_vec(),
             };
             rotate(&mut head, cos_sin);
@@ -53,7 +53,7 @@ pub fn rope_kv(row: &[f64], spec: &AttnSpec, query_norm: &[f32], key_norm: &[f32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::spec::NormSpec;
+    use crate::model::spec::{NormSpec, QkNorm};
 
     #[test]
     fn pairs_are_half_the_rotary_width_apart_and_the_tail_stays() {
@@ -65,15 +65,8 @@ mod tests {
 
     #[test]
     fn values_are_neither_normalised_nor_rotated() {
-        let spec = AttnSpec {
-            heads: 2,
-            kv_heads: 1,
-            head_dim: 2,
-            scale: 1.0,
-            qkv_bias: false,
-            qk_norm: Some(NormSpec { eps: 0.0 }),
-            rope: 0,
-        };
+        let qk_norm = Some(QkNorm { norm: NormSpec::rms(0.0), whole_row: false });
+        let spec = AttnSpec { qk_norm, ..AttnSpec::plain(2, 1, 2) };
         let row = [3.0, 3.0, -5.0, 5.0, 0.5, -0.5, 7.0, 9.0];
         let Rotated { query, key, value } = rope_kv(&row, &spec, &[1.0, 2.0], &[4.0, 1.0], &[[0.0, 1.0]]);
         assert_eq!(query, [-2.0, 1.0, -2.0, -1.0]);

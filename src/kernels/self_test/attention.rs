@@ -154,7 +154,7 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: 
     };
     let found = rig.run(&dispatches, &[&output, &partials])?;
 
-    let attn = AttnSpec { heads, kv_heads, head_dim, scale, qkv_bias: false, qk_norm: None, rope: 0 };
+    let attn = AttnSpec { scale, ..AttnSpec::plain(heads, kv_heads, head_dim) };
     let width = heads * head_dim;
     let mut bits = Vec::new();
     let mut worst_share = 0.0f64;

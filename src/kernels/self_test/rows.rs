@@ -11,7 +11,7 @@ use crate::kernels::rope_kv as rope_kernel;
 use crate::layout::StepHeader;
 use crate::layout::inputs::NONE;
 use crate::model::rope::cos_sin_table;
-use crate::model::spec::{AttnSpec, NormSpec, RopeScaling, RopeSpec};
+use crate::model::spec::{AttnSpec, NormSpec, QkNorm, RopeScaling, RopeSpec};
 use crate::reference;
 use crate::reference::tolerance::{bound, check_close};
 
@@ -134,13 +134,8 @@ fn rounding(value: f64, kv: KvDtype, ops: usize) -> f64 {
 pub fn rope_kv(rig: &Rig<'_>, spec: &rope_kernel::Spec, tokens: usize) -> Outcome {
     let rope_kernel::Spec { heads, kv_heads, head_dim, rotary_dim, qk_norm, kv } = *spec;
     let attn = AttnSpec {
-        heads,
-        kv_heads,
-        head_dim,
-        scale: 1.0,
-        qkv_bias: false,
-        qk_norm: qk_norm.map(|eps| NormSpec { eps }),
-        rope: 0,
+        qk_norm: qk_norm.map(|eps| QkNorm { norm: NormSpec::rms(eps), whole_row: false }),
+        ..AttnSpec::plain(heads, kv_heads, head_dim)
     };
     let position = |row: usize| row * 37 % 101;
     let rope = RopeSpec { theta: 1e4, rotary_dim, scaling: RopeScaling::Default };

@@ -29,7 +29,7 @@ pub fn bindings(spec: &ModelSpec, kind: FileKind, interleaved_pairs: bool) -> Ve
     for (index, layer) in spec.layers.iter().enumerate() {
         let attn = &layer.attn;
         let (query, kv, mlp) = (attn.query_width(), attn.kv_width(), layer.mlp.intermediate_size);
-        let rotary_dim = spec.ropes[attn.rope].rotary_dim;
+        let rotary_dim = attn.rope.map_or(0, |rope| spec.ropes[rope].rotary_dim);
         let rotated = match interleaved_pairs {
             true => RowOrder::InterleavedPairs { head_dim: attn.head_dim, rotary_dim },
             false => Plain,
@@ -77,6 +77,16 @@ pub fn tensor_name(role: TensorRole, kind: FileKind) -> String {
         TensorRole::Gate(n) => (Some(n), "mlp.gate_proj.weight", "ffn_gate.weight"),
         TensorRole::Up(n) => (Some(n), "mlp.up_proj.weight", "ffn_up.weight"),
         TensorRole::Down(n) => (Some(n), "mlp.down_proj.weight", "ffn_down.weight"),
+        TensorRole::Router(n) => (Some(n), "mlp.gate.weight", "ffn_gate_inp.weight"),
+        TensorRole::OutputBias(n) => (Some(n), "self_attn.o_proj.bias", "attn_output.bias"),
+        TensorRole::UpBias(n) => (Some(n), "mlp.up_proj.bias", "ffn_up.bias"),
+        TensorRole::DownBias(n) => (Some(n), "mlp.down_proj.bias", "ffn_down.bias"),
+        TensorRole::AttnPostNorm(n) => (Some(n), "post_attention_layernorm.weight", "post_attention_norm.weight"),
+        TensorRole::MlpPostNorm(n) => (Some(n), "post_feedforward_layernorm.weight", "post_ffw_norm.weight"),
+        TensorRole::AttnNormBias(n) => (Some(n), "input_layernorm.bias", "attn_norm.bias"),
+        TensorRole::MlpNormBias(n) => (Some(n), "post_attention_layernorm.bias", "ffn_norm.bias"),
+        TensorRole::FinalNormBias => (None, "norm.bias", "output_norm.bias"),
+        TensorRole::Positions => (None, "embed_positions.weight", "position_embd.weight"),
     };
     match (kind, layer) {
         (FileKind::HuggingFace, None) if role == TensorRole::Head => hugging_face.to_owned(),

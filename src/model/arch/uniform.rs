@@ -1,7 +1,7 @@
 //! Decoders whose layers are all alike: what `config.json` and GGUF metadata of the Llama line have in common.
 
 use super::super::config::Config;
-use super::super::spec::{AttnSpec, LayerSpec, MlpSpec, ModelSpec, NormSpec, RopeSpec, TensorRole};
+use super::super::spec::{AttnSpec, LayerSpec, MlpSpec, ModelSpec, NormSpec, QkNorm, RopeSpec, TensorRole};
 use super::names::{FileKind, tensor_name};
 use super::rope_config::{rope_from_config, rope_from_gguf};
 use crate::error::{Error, Result};
@@ -164,29 +164,25 @@ impl UniformDecoder {
         if !(eps > 0.0 && eps < 1.0) {
             return Err(Error::load(format!("the norm epsilon is {}, but must be above 0 and below 1", self.eps)));
         }
-        let norm = NormSpec { eps };
-        let layer = LayerSpec {
-            attn_norm: norm,
-            attn: AttnSpec {
-                heads: self.heads,
-                kv_heads: self.kv_heads,
-                head_dim: self.head_dim,
-                scale: (self.head_dim as f64).powf(-0.5) as f32,
-                qkv_bias: self.qkv_bias,
-                qk_norm: self.qk_norm.then_some(norm),
-                rope: 0,
-            },
-            mlp_norm: norm,
-            mlp: MlpSpec { intermediate_size: self.intermediate_size },
+        let norm = NormSpec::rms(eps);
+        let attn = AttnSpec {
+            qkv_bias: self.qkv_bias,
+            qk_norm: self.qk_norm.then_some(QkNorm { norm, whole_row: false }),
+            rope: Some(0),
+            ..AttnSpec::plain(self.heads, self.kv_heads, self.head_dim)
         };
+        let layer = LayerSpec::pre_norm(norm, attn, MlpSpec::silu_gated(self.intermediate_size));
         Ok(ModelSpec {
             family: self.family,
             vocab_size: self.vocab_size,
             hidden_size: self.hidden_size,
             max_position_embeddings: self.max_position_embeddings,
+            embed_scale: 1.0,
+            learned_positions: false,
             layers: vec![layer; self.layer_count],
             final_norm: norm,
             tied_head: self.tied_head,
+            final_softcap: None,
             ropes: vec![self.rope],
         })
     }

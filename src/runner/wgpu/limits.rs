@@ -45,7 +45,7 @@ pub(super) fn limit_context(spec: &ModelSpec, config: &EngineConfig, gpu: &Gpu) 
 pub(super) fn check_shape(spec: &ModelSpec) -> Result<()> {
     for layer in &spec.layers {
         let head_dim = layer.attn.head_dim;
-        let rotary_dim = spec.ropes[layer.attn.rope].rotary_dim;
+        let rotary_dim = layer.attn.rope.map_or(0, |rope| spec.ropes[rope].rotary_dim);
         if !head_dim.is_multiple_of(8) || head_dim > 512 || !rotary_dim.is_multiple_of(4) {
             return Err(Error::load(format!(
                 "heads of {head_dim} elements, {rotary_dim} of them rotating, are not supported: octavo needs a \

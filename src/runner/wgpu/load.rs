@@ -180,8 +180,9 @@ impl DeviceModel {
         let mut matrix_bytes = 0;
         let mut layers = Vec::with_capacity(spec.layers.len());
         for (index, layer) in spec.layers.iter().enumerate() {
-            let cos_sin = tables[layer.attn.rope].clone();
-            let rope = rope_kv::Spec::new(&layer.attn, &spec.ropes[layer.attn.rope], shape.kv);
+            let table = layer.attn.rope.ok_or_else(|| crate::error::Error::load("layers without rotation"))?;
+            let cos_sin = tables[table].clone();
+            let rope = rope_kv::Spec::new(&layer.attn, &spec.ropes[table], shape.kv);
             layers.push(load_layer(loader, files, index, layer, cos_sin, rope, shape.kv, &mut matrix_bytes)?);
         }
         let head = own_head.as_ref().unwrap_or(&embedding);
@@ -276,14 +277,14 @@ fn load_layer(
     };
     let hidden = files.spec.hidden_size;
     Ok(DeviceLayer {
-        attn_norm: loader.norm(files, R::AttnNorm(index), spec.attn_norm, 0)?,
+        attn_norm: loader.norm(files, R::AttnNorm(index), spec.attn_norm.unwrap_or(NormSpec::rms(0.0)), 0)?,
         qkv,
         head_norms,
         rope,
         cos_sin,
         attention: attention::Spec::new(attn, kv),
         output: Product::new(loader, "output", &output, Epilogue::Add, None, whole(hidden))?,
-        mlp_norm: loader.norm(files, R::MlpNorm(index), spec.mlp_norm, 0)?,
+        mlp_norm: loader.norm(files, R::MlpNorm(index), spec.mlp_norm.unwrap_or(NormSpec::rms(0.0)), 0)?,
         gate_up,
         down: Product::new(loader, "down", &down, Epilogue::Add, None, whole(hidden))?,
         intermediate_size: intermediate,
