@@ -6,25 +6,26 @@ mod golden;
 use octavo::base::{RequestId, SeqId, TokenId};
 use octavo::model::files::ModelFiles;
 use octavo::reference::{ReferenceOptions, ReferenceRunner};
+use octavo::runner::mock::MockOptions;
 use octavo::runner::{ModelRunner, StepResult, Wait};
 use octavo::sampling::{SamplingParams, SamplingRow};
 use octavo::sched::plan::StepPlan;
-use octavo::sched::{FinishReason, NewSequence, Scheduler, SchedulerConfig, SchedulerStats, SeqEvent};
+use octavo::sched::{FinishReason, NewSequence, SchedEvent, Scheduler, SchedulerConfig, SchedulerStats};
 use std::collections::HashMap;
 
 const OUTPUT: u32 = 48;
 
 /// Ample room, one step and one submission at a time, whole prompts.
 fn plain() -> SchedulerConfig {
+    let capacity = MockOptions::default().capacity;
     SchedulerConfig {
         max_num_seqs: 8,
         max_num_batched_tokens: 256,
         max_model_len: 160,
-        long_prefill_token_threshold: 0,
-        chunked_prefill: true,
         prefix_cache: false,
         max_steps: 1,
         max_in_flight: 1,
+        ..SchedulerConfig::for_capacity(&capacity)
     }
 }
 
@@ -44,16 +45,10 @@ fn run(model: &str, config: SchedulerConfig, block_count: u32) -> SchedulerStats
     let mut expected: HashMap<SeqId, Vec<TokenId>> = HashMap::new();
     let mut add_all = |scheduler: &mut Scheduler| {
         for prompt in file["prompts"].as_array().unwrap() {
-            let new = NewSequence {
-                request: RequestId(expected.len() as u64),
-                prompt: golden::ids(&prompt["ids"]),
-                max_tokens: OUTPUT,
-                sampling: SamplingRow::new(&SamplingParams::greedy(OUTPUT), 0, &[]),
-                stop_tokens: vec![],
-                cache_salt: None,
-                score: false,
-            };
-            expected.insert(scheduler.add(new).unwrap(), golden::ids(&prompt["greedy_ids"]));
+            let (request, prompt_ids) = (RequestId(expected.len() as u64), golden::ids(&prompt["ids"]));
+            let sampling = SamplingRow::new(&SamplingParams::greedy(OUTPUT), 0, &[]);
+            let new = NewSequence::new(request, prompt_ids, OUTPUT, sampling);
+            expected.insert(scheduler.add(new, &mut Vec::new()).unwrap(), golden::ids(&prompt["greedy_ids"]));
         }
     };
     add_all(&mut scheduler);
@@ -70,8 +65,8 @@ fn run(model: &str, config: SchedulerConfig, block_count: u32) -> SchedulerStats
         }
         for event in events.drain(..) {
             match event {
-                SeqEvent::Token { seq, token } => tokens.entry(seq).or_default().push(token),
-                SeqEvent::Finished { reason, .. } => assert_eq!(reason, FinishReason::Length),
+                SchedEvent::Token { seq, token } => tokens.entry(seq).or_default().push(token),
+                SchedEvent::Finished { reason, .. } => assert_eq!(reason, FinishReason::Length),
                 _ => {}
             }
         }

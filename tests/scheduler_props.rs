@@ -7,7 +7,7 @@ use octavo::runner::mock::{Fault, MockOptions, MockRunner};
 use octavo::runner::{ModelRunner, RunError, StepResult, Wait};
 use octavo::sampling::{SamplingParams, SamplingRow};
 use octavo::sched::plan::StepPlan;
-use octavo::sched::{FinishReason, NewSequence, Scheduler, SchedulerConfig, SeqEvent};
+use octavo::sched::{FinishReason, NewSequence, SchedEvent, Scheduler, SchedulerConfig};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,6 +82,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 prefix_cache: cache,
                 max_steps: steps,
                 max_in_flight: in_flight,
+                ..SchedulerConfig::for_capacity(&MockOptions::default().capacity)
             };
             let mut options =
                 MockOptions { eos: EOS, eos_per_mille: eos, bad_logits_per_mille: bad, ..Default::default() };
@@ -102,14 +103,13 @@ impl Job {
         let own = (0..self.own as u32).map(|at| 500 + (index as u32 * 37 + at * 7) % 400);
         let stop_tokens = if self.stops { vec![EOS] } else { vec![] };
         let params = SamplingParams { temperature: if self.seed.is_some() { 1.0 } else { 0.0 }, ..Default::default() };
+        let sampling = SamplingRow::new(&params, self.seed.unwrap_or(0), &stop_tokens);
+        let prompt = shared.chain(own).collect();
         NewSequence {
-            request: RequestId(index as u64),
-            prompt: shared.chain(own).collect(),
-            max_tokens: self.max_tokens,
-            sampling: SamplingRow::new(&params, self.seed.unwrap_or(0), &stop_tokens),
             stop_tokens,
             cache_salt: self.salted.then(|| "salt".to_string()),
             score: self.score,
+            ..NewSequence::new(RequestId(index as u64), prompt, self.max_tokens, sampling)
         }
     }
 }
@@ -135,30 +135,30 @@ struct Trace {
 
 impl Trace {
     /// Checks the order of events as they come. `running` mirrors the order of admission.
-    fn take(&mut self, events: &mut Vec<SeqEvent>, running: &mut Vec<SeqId>, waiting: &mut Vec<SeqId>) {
+    fn take(&mut self, events: &mut Vec<SchedEvent>, running: &mut Vec<SeqId>, waiting: &mut Vec<SeqId>) {
         for event in events.drain(..) {
             match event {
-                SeqEvent::Admitted { seq, cached_tokens } => {
+                SchedEvent::Admitted { seq, cached_tokens, .. } => {
                     assert_eq!(waiting.first(), Some(&seq), "first come, first served; the preempted before all");
                     waiting.remove(0);
                     running.push(seq);
                     self.cached_tokens += cached_tokens;
                     self.seen.get_mut(&seq).expect("added").admissions += 1;
                 }
-                SeqEvent::Preempted { seq } => {
+                SchedEvent::Preempted { seq, .. } => {
                     assert_eq!(running.pop(), Some(seq), "the one admitted last gives way");
                     waiting.insert(0, seq);
                     self.preemptions += 1;
                 }
-                SeqEvent::Token { seq, token } => {
+                SchedEvent::Token { seq, token } => {
                     let seen = self.seen.get_mut(&seq).expect("added");
                     assert!(seen.end.is_none() && !seen.cancelled, "a token after the end");
                     seen.tokens.push(token);
                 }
-                SeqEvent::Score { seq, position, logprob } => {
+                SchedEvent::Score { seq, position, logprob } => {
                     self.seen.get_mut(&seq).expect("added").scores.push((position, logprob));
                 }
-                SeqEvent::Finished { seq, reason } => {
+                SchedEvent::Finished { seq, reason } => {
                     let seen = self.seen.get_mut(&seq).expect("added");
                     assert!(seen.end.replace(reason).is_none() && !seen.cancelled, "two ends");
                     running.retain(|other| *other != seq);
@@ -190,7 +190,7 @@ fn live(scenario: &Scenario) -> Trace {
     for tick in 0.. {
         assert!(tick < MAX_TICKS, "no end in sight: {:?}", scheduler.stats());
         for (_, index) in arrivals.extract_if(.., |(due, _)| *due <= tick) {
-            let id = scheduler.add(jobs[index].request(index)).expect("the pool holds any of these");
+            let id = scheduler.add(jobs[index].request(index), &mut events).expect("the pool holds any of these");
             assert_eq!(id, SeqId(index as u64));
             waiting.push(id);
             trace.seen.insert(id, Seen::default());

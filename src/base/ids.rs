@@ -30,6 +30,10 @@ id!(
     BlockId(u32)
 );
 id!(
+    /// A place for one KV block in host memory.
+    HostBlockId(u32)
+);
+id!(
     /// A row of per-sequence state in GPU memory. A running sequence owns exactly one.
     SlotId(u32)
 );
@@ -39,6 +43,13 @@ id!(
 );
 
 impl BlockId {
+    /// Index into per-block arrays.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl HostBlockId {
     /// Index into per-block arrays.
     pub fn index(self) -> usize {
         self.0 as usize

@@ -6,7 +6,7 @@ pub mod rng;
 mod shape;
 
 pub use dtype::DType;
-pub use ids::{BlockId, Epoch, RequestId, SeqId, SlotId, TokenId};
+pub use ids::{BlockId, Epoch, HostBlockId, RequestId, SeqId, SlotId, TokenId};
 pub use shape::{align_up, ceil_div};
 
 /// Tokens in one KV block. An octavo is a sheet folded into sixteen pages.

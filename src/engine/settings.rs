@@ -40,16 +40,7 @@ impl EngineSettings {
     /// All that a runner can do, without end tokens: prefix cache, chunks and run-ahead on.
     pub fn for_capacity(capacity: Capacity) -> Self {
         Self {
-            scheduler: SchedulerConfig {
-                max_num_seqs: (capacity.slot_count as usize).min(capacity.max_batched_tokens as usize),
-                max_num_batched_tokens: capacity.max_batched_tokens as usize,
-                max_model_len: capacity.max_model_len as usize,
-                long_prefill_token_threshold: 0,
-                chunked_prefill: true,
-                prefix_cache: true,
-                max_steps: capacity.max_steps,
-                max_in_flight: 2,
-            },
+            scheduler: SchedulerConfig::for_capacity(&capacity),
             end_tokens: Vec::new(),
             max_waiting: 4096,
             rebuild: RebuildPolicy { attempts: 3, first_pause: Duration::from_millis(200) },
@@ -81,6 +72,7 @@ impl EngineSettings {
             prefix_cache: config.prefix_cache,
             max_steps: config.steps_per_submit.min(capacity.max_steps),
             max_in_flight: config.max_in_flight,
+            ..settings.scheduler
         };
         settings.end_tokens = end_tokens;
         settings.max_waiting = config.max_waiting;

@@ -10,7 +10,7 @@ use crate::metrics::StepShare;
 use crate::runner::{Capacity, ModelRunner, RunError, StepResult, Wait};
 use crate::sampling::SamplingRow;
 use crate::sched::plan::StepPlan;
-use crate::sched::{FinishReason, NewSequence, Scheduler, SeqEvent};
+use crate::sched::{FinishReason, NewSequence, SchedEvent, Scheduler};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
@@ -45,7 +45,7 @@ pub(super) struct Worker {
     // Reused from step to step.
     plan: StepPlan,
     result: StepResult,
-    events: Vec<SeqEvent>,
+    events: Vec<SchedEvent>,
     touched: Vec<SeqId>,
 }
 
@@ -196,18 +196,16 @@ impl Worker {
         if !params.ignore_eos {
             stop_tokens.extend(&self.settings.end_tokens);
         }
+        let sampling = SamplingRow::new(params, submission.seed, &stop_tokens);
         let new = NewSequence {
-            request: submission.request,
-            prompt: submission.prompt.to_vec(),
-            max_tokens,
-            sampling: SamplingRow::new(params, submission.seed, &stop_tokens),
             stop_tokens: stop_tokens.clone(),
             cache_salt: submission.cache_salt.clone(),
             score,
+            ..NewSequence::new(submission.request, submission.prompt.to_vec(), max_tokens, sampling)
         };
         let request = submission.request;
         let live = Live::new(submission, stop_tokens);
-        match self.scheduler.add(new) {
+        match self.scheduler.add(new, &mut self.events) {
             Ok(seq) => {
                 self.shared.metrics().requests += 1;
                 self.sequences.insert(request, seq);
@@ -274,22 +272,22 @@ impl Worker {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             match event {
-                SeqEvent::Admitted { seq, cached_tokens } => {
+                SchedEvent::Admitted { seq, cached_tokens, .. } => {
                     if let Some(live) = self.live.get_mut(&seq) {
                         live.admitted(cached_tokens, now);
                     }
                 }
-                SeqEvent::Preempted { seq } => {
+                SchedEvent::Preempted { seq, .. } => {
                     if let Some(live) = self.live.get_mut(&seq) {
                         live.preempted();
                     }
                 }
-                SeqEvent::Score { seq, logprob, .. } => {
+                SchedEvent::Score { seq, logprob, .. } => {
                     if let Some(live) = self.live.get_mut(&seq) {
                         live.score(logprob);
                     }
                 }
-                SeqEvent::Token { seq, token } => {
+                SchedEvent::Token { seq, token } => {
                     // Tokens beyond a stop text find their request gone.
                     let Some(live) = self.live.get_mut(&seq) else { continue };
                     match live.token(token, now) {
@@ -298,7 +296,8 @@ impl Worker {
                         Verdict::GoOn => {}
                     }
                 }
-                SeqEvent::Finished { seq, reason } => self.end(seq, reason),
+                SchedEvent::Finished { seq, reason } => self.end(seq, reason),
+                _ => {}
             }
         }
         self.events = events;

@@ -90,6 +90,8 @@ impl ReferenceRunner {
                 max_model_len,
                 max_steps,
                 vocab_size: model.spec.vocab_size as u32,
+                host_blocks: 0,
+                window: None,
             },
             model,
         })

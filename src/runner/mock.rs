@@ -63,6 +63,8 @@ impl Default for MockOptions {
                 max_model_len: 512,
                 max_steps: 16,
                 vocab_size: 1000,
+                host_blocks: 0,
+                window: None,
             },
             seed: 0,
             eos: 0,

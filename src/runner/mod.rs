@@ -22,6 +22,19 @@ pub struct Capacity {
     pub max_steps: u16,
     /// Vocabulary entries; valid token ids are below it.
     pub vocab_size: u32,
+    /// KV blocks that the host can keep for swapping and as a second level of the prefix cache; 0 without such memory.
+    pub host_blocks: u32,
+    /// The most past tokens that any layer sees, if every layer has such a window: KV before it is never read again.
+    pub window: Option<u32>,
+}
+
+/// What work costs on this device, as measured so far; 0 where nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// Microseconds to compute one prompt token.
+    pub prefill_micros_per_token: f32,
+    /// Microseconds to move one KV block between device and host, one way.
+    pub move_micros_per_block: f32,
 }
 
 /// Executes plans in order.
@@ -30,6 +43,11 @@ pub struct Capacity {
 pub trait ModelRunner: Send {
     /// Fixed limits.
     fn capacity(&self) -> Capacity;
+
+    /// What work costs; the scheduler weighs swapping against computing again.
+    fn costs(&self) -> Costs {
+        Costs::default()
+    }
 
     /// Hands a plan to the device and returns at once.
     ///

@@ -2,7 +2,7 @@
 
 use super::plan::{SlotInit, StepPlan, TableUpdate};
 use super::sequence::{SeqState, Sequence, kv_positions};
-use super::{NewSequence, Scheduler, SeqEvent};
+use super::{NewSequence, SchedEvent, Scheduler};
 use crate::base::{BLOCK_TOKENS, SeqId};
 use crate::cache::{BlockKey, BlockPool, HashChain};
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ impl Scheduler {
     /// # Errors
     /// What can never run is refused now, with the limit: an empty prompt, unknown token ids, a prompt without room
     /// to generate, more tokens than the KV pool holds.
-    pub fn add(&mut self, new: NewSequence) -> Result<SeqId> {
+    pub fn add(&mut self, new: NewSequence, events: &mut Vec<SchedEvent>) -> Result<SeqId> {
         self.refuse(&new)?;
         let id = SeqId(self.next_seq);
         self.next_seq += 1;
@@ -46,6 +46,8 @@ impl Scheduler {
         self.hits.reserve(sequence.table.capacity());
         self.sequences.insert(id, sequence);
         self.waiting.push_back(id);
+        let (request, prompt_tokens) = (self.sequences[&id].request, self.sequences[&id].prompt_len as u32);
+        events.push(SchedEvent::Arrived { seq: id, request, prompt_tokens });
         self.checked();
         Ok(id)
     }
@@ -89,7 +91,7 @@ impl Scheduler {
     }
 
     /// Admits from the head of the queue while slots, blocks and `budget` last, and plans the first chunks.
-    pub(super) fn admit(&mut self, plan: &mut StepPlan, budget: &mut usize, events: &mut Vec<SeqEvent>) -> Pause {
+    pub(super) fn admit(&mut self, plan: &mut StepPlan, budget: &mut usize, events: &mut Vec<SchedEvent>) -> Pause {
         loop {
             let Some(&id) = self.waiting.front() else { return Pause::Empty };
             let sequence = self.sequences.get_mut(&id).expect("waiting sequences exist");
@@ -123,7 +125,13 @@ impl Scheduler {
             }
             self.waiting.pop_front();
             self.start(id, admission, plan);
-            events.push(SeqEvent::Admitted { seq: id, cached_tokens: admission.cached_tokens });
+            let blocks = self.sequences[&id].table.len() as u32;
+            events.push(SchedEvent::Admitted {
+                seq: id,
+                cached_tokens: admission.cached_tokens,
+                host_tokens: 0,
+                blocks,
+            });
             *budget -= self.plan_chunk(id, plan, *budget);
         }
     }

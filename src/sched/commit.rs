@@ -3,7 +3,7 @@
 use super::admission::{block_key, hash_full_blocks};
 use super::scheduler::FlightRow;
 use super::sequence::{SeqState, Sequence};
-use super::{FinishReason, Scheduler, SeqEvent};
+use super::{FinishReason, SchedEvent, Scheduler};
 use crate::base::{BLOCK_TOKENS, SeqId, TokenId};
 use crate::runner::{StepResult, TokenScore};
 
@@ -13,7 +13,7 @@ impl Scheduler {
     ///
     /// # Panics
     /// If results come out of order, which is a bug of the runner.
-    pub fn commit(&mut self, result: &StepResult, events: &mut Vec<SeqEvent>) {
+    pub fn commit(&mut self, result: &StepResult, events: &mut Vec<SchedEvent>) {
         if result.epoch <= self.retired {
             return;
         }
@@ -52,7 +52,7 @@ impl Scheduler {
         self.checked();
     }
 
-    fn take_score(&mut self, score: &TokenScore, events: &mut Vec<SeqEvent>) {
+    fn take_score(&mut self, score: &TokenScore, events: &mut Vec<SchedEvent>) {
         let TokenScore { seq, position, logprob } = *score;
         let Some(sequence) = self.sequences.get_mut(&seq) else { return };
         if matches!(sequence.state, SeqState::Done(_)) {
@@ -65,11 +65,11 @@ impl Scheduler {
         let at = position as usize;
         if at >= sequence.scored && at < sequence.prompt_len {
             sequence.scored = at + 1;
-            events.push(SeqEvent::Score { seq, position, logprob });
+            events.push(SchedEvent::Score { seq, position, logprob });
         }
     }
 
-    fn take_token(&mut self, seq: SeqId, token: Option<TokenId>, events: &mut Vec<SeqEvent>) {
+    fn take_token(&mut self, seq: SeqId, token: Option<TokenId>, events: &mut Vec<SchedEvent>) {
         let Some(sequence) = self.sequences.get_mut(&seq) else { return };
         if matches!(sequence.state, SeqState::Done(_)) {
             return;
@@ -77,7 +77,7 @@ impl Scheduler {
         let Some(token) = token else { return self.end(seq, FinishReason::Error, events) };
         sequence.in_flight -= 1;
         sequence.tokens.push(token);
-        events.push(SeqEvent::Token { seq, token });
+        events.push(SchedEvent::Token { seq, token });
         if sequence.stop_tokens.contains(&token) {
             self.end(seq, FinishReason::Stop, events);
         } else if sequence.tokens.len() >= sequence.limit {
@@ -86,7 +86,7 @@ impl Scheduler {
     }
 
     /// After the tokens of a submission: publishes the blocks that `row` filled and looks for a missing end.
-    fn settle(&mut self, row: &FlightRow, events: &mut Vec<SeqEvent>) {
+    fn settle(&mut self, row: &FlightRow, events: &mut Vec<SchedEvent>) {
         let Some(sequence) = self.sequences.get_mut(&row.seq) else { return };
         let filled = row.start + if row.prefilled > 0 { row.prefilled } else { row.came };
         match sequence.state {
@@ -124,7 +124,7 @@ impl Scheduler {
         }
     }
 
-    fn end(&mut self, seq: SeqId, reason: FinishReason, events: &mut Vec<SeqEvent>) {
+    fn end(&mut self, seq: SeqId, reason: FinishReason, events: &mut Vec<SchedEvent>) {
         let Some(sequence) = self.sequences.get_mut(&seq) else { return };
         if reason == FinishReason::Error {
             for hash in &sequence.hashes {
@@ -140,6 +140,6 @@ impl Scheduler {
             }
             None => self.waiting.retain(|id| *id != seq),
         }
-        events.push(SeqEvent::Finished { seq, reason });
+        events.push(SchedEvent::Finished { seq, reason });
     }
 }

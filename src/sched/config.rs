@@ -3,8 +3,36 @@
 use crate::error::{Error, Result};
 use crate::runner::Capacity;
 
-/// Limits of a step and of the batch. All fields count tokens, sequences or submissions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Who runs first, and who gives way when memory is short: the last in the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// In the order of arrival.
+    #[default]
+    Fcfs,
+    /// Smaller priority first, then arrival. Waiting counts: see [`SchedulerConfig::aging_micros`].
+    Priority,
+    /// Earliest deadline first. A request without one counts as due [`SchedulerConfig::deadline_micros`] after its arrival.
+    Edf,
+    /// In the order of arrival, and prompts never share a step with decoding: nano-vllm's way, for comparison.
+    PhaseSplit,
+}
+
+/// What becomes of the KV of a sequence that has to give way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preemption {
+    /// It is dropped and computed again.
+    #[default]
+    Recompute,
+    /// It moves to the host and back, as far as the host has room; else it is dropped.
+    Swap,
+    /// Whichever the measured speeds make cheaper.
+    Auto,
+}
+
+/// Limits of a step and of the batch. All fields count tokens, sequences or submissions unless they say otherwise.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SchedulerConfig {
     /// Sequences that run at once.
     pub max_num_seqs: usize,
@@ -22,9 +50,51 @@ pub struct SchedulerConfig {
     pub max_steps: u16,
     /// Submissions under way at once: 1 is lock step, 2 is run-ahead.
     pub max_in_flight: usize,
+    /// Who runs first.
+    pub policy: Policy,
+    /// With [`Policy::Priority`], waiting this long outweighs one level of priority, so that nobody starves.
+    pub aging_micros: u64,
+    /// With [`Policy::Edf`], when a request without a deadline counts as due, after its arrival.
+    pub deadline_micros: u64,
+    /// Prompts that may be partly computed at once. They share a step's budget evenly.
+    pub max_num_partial_prefills: usize,
+    /// Of these, prompts longer than `long_prefill_token_threshold`; shorter ones may pass a long one that waits for this.
+    pub max_long_partial_prefills: usize,
+    /// Share of the blocks that admission leaves free while anything runs, so that decoding does not preempt at once.
+    pub watermark: f32,
+    /// What becomes of preempted KV.
+    pub preemption: Preemption,
+    /// Keep evicted prefixes on the host.
+    pub host_cache: bool,
+    /// Steps in a row without a new token, a sequence further along than ever or an end, after which the sequence in front is
+    /// ended with an error.
+    pub watchdog_steps: u32,
 }
 
 impl SchedulerConfig {
+    /// All that a runner can do: chunks, prefix cache and run-ahead on, first come first served.
+    pub fn for_capacity(capacity: &Capacity) -> Self {
+        Self {
+            max_num_seqs: (capacity.slot_count as usize).min(capacity.max_batched_tokens as usize),
+            max_num_batched_tokens: capacity.max_batched_tokens as usize,
+            max_model_len: capacity.max_model_len as usize,
+            long_prefill_token_threshold: 0,
+            chunked_prefill: true,
+            prefix_cache: true,
+            max_steps: capacity.max_steps,
+            max_in_flight: 2,
+            policy: Policy::Fcfs,
+            aging_micros: 10_000_000,
+            deadline_micros: 60_000_000,
+            max_num_partial_prefills: 1,
+            max_long_partial_prefills: 1,
+            watermark: 0.0,
+            preemption: Preemption::Recompute,
+            host_cache: capacity.host_blocks > 0,
+            watchdog_steps: 10_000,
+        }
+    }
+
     /// Refuses contradictions.
     ///
     /// # Errors

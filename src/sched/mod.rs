@@ -10,19 +10,13 @@
 //! use octavo::runner::mock::{MockOptions, MockRunner};
 //! use octavo::runner::{ModelRunner, StepResult, Wait};
 //! use octavo::sampling::{SamplingParams, SamplingRow};
-//! use octavo::sched::{NewSequence, Scheduler, SchedulerConfig, SeqEvent, plan::StepPlan};
+//! use octavo::sched::{NewSequence, Scheduler, SchedulerConfig, SchedEvent, plan::StepPlan};
 //!
 //! let mut runner = MockRunner::new(MockOptions::default());
-//! let config = SchedulerConfig {
-//!     max_num_seqs: 4, max_num_batched_tokens: 64, max_model_len: 128, long_prefill_token_threshold: 0,
-//!     chunked_prefill: true, prefix_cache: true, max_steps: 1, max_in_flight: 2,
-//! };
+//! let config = SchedulerConfig { max_num_seqs: 4, ..SchedulerConfig::for_capacity(&runner.capacity()) };
 //! let mut scheduler = Scheduler::new(config, runner.capacity())?;
-//! scheduler.add(NewSequence {
-//!     request: RequestId(1), prompt: vec![1, 2, 3], max_tokens: 5,
-//!     sampling: SamplingRow::new(&SamplingParams::greedy(5), 0, &[]),
-//!     stop_tokens: vec![], cache_salt: None, score: false,
-//! })?;
+//! let sampling = SamplingRow::new(&SamplingParams::greedy(5), 0, &[]);
+//! scheduler.add(NewSequence::new(RequestId(1), vec![1, 2, 3], 5, sampling), &mut Vec::new())?;
 //! let (mut plan, mut result, mut events) = (StepPlan::default(), StepResult::default(), Vec::new());
 //! while scheduler.has_work() {
 //!     while scheduler.schedule(&mut plan, &mut events) {
@@ -32,7 +26,7 @@
 //!         scheduler.commit(&result, &mut events);
 //!     }
 //! }
-//! assert_eq!(events.iter().filter(|event| matches!(event, SeqEvent::Token { .. })).count(), 5);
+//! assert_eq!(events.iter().filter(|event| matches!(event, SchedEvent::Token { .. })).count(), 5);
 //! # Ok::<(), octavo::error::Error>(())
 //! ```
 
@@ -40,6 +34,7 @@ mod admission;
 mod check;
 mod commit;
 mod config;
+mod event;
 pub mod plan;
 mod preemption;
 mod scheduler;
@@ -48,6 +43,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use config::SchedulerConfig;
+pub use config::{Policy, Preemption, SchedulerConfig};
+pub use event::{Estimates, FinishReason, PreemptReason, Released, SchedEvent};
 pub use scheduler::{Scheduler, SchedulerStats};
-pub use sequence::{FinishReason, NewSequence, SeqEvent};
+pub use sequence::NewSequence;

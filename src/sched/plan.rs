@@ -3,7 +3,7 @@
 //! A plan says which tokens one submission computes and where their KV goes. It holds no GPU type, can be printed,
 //! compared and replayed, and its vectors are reused from step to step.
 
-use crate::base::{BlockId, Epoch, SeqId, SlotId, TokenId};
+use crate::base::{BlockId, Epoch, HostBlockId, SeqId, SlotId, TokenId};
 use crate::sampling::SamplingRow;
 
 /// What one submission does.
@@ -23,7 +23,13 @@ pub struct StepPlan {
     pub new_slots: Vec<SlotInit>,
     /// Block table entries that change before anything runs, after `new_slots`.
     pub table_updates: Vec<TableUpdate>,
-    /// Whole-block copies that run before anything else (copy-on-write).
+    /// Blocks whose content goes to the host before anything is overwritten: swapped-out sequences, evicted prefixes. The
+    /// host has it when the result of this submission is reported.
+    pub saves: Vec<BlockSave>,
+    /// Blocks that are filled from the host, after `saves`. The host's content was saved by a submission whose result has
+    /// been reported.
+    pub loads: Vec<BlockLoad>,
+    /// Whole-block copies on the device, after `loads` and before anything is computed (copy-on-write).
     pub copies: Vec<BlockCopy>,
     /// Slots whose owner left; nothing in this plan or a later one names that owner in them again.
     pub closed_slots: Vec<SlotId>,
@@ -86,6 +92,24 @@ pub struct TableUpdate {
     pub block: BlockId,
 }
 
+/// Copies all layers of a block to the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockSave {
+    /// Read from here,
+    pub block: BlockId,
+    /// write to here.
+    pub host: HostBlockId,
+}
+
+/// Copies all layers of a block from the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockLoad {
+    /// Read from here,
+    pub host: HostBlockId,
+    /// write to here.
+    pub block: BlockId,
+}
+
 /// Copies all layers of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockCopy {
@@ -104,6 +128,8 @@ impl StepPlan {
         self.decode.clear();
         self.new_slots.clear();
         self.table_updates.clear();
+        self.saves.clear();
+        self.loads.clear();
         self.copies.clear();
         self.closed_slots.clear();
     }
@@ -138,6 +164,12 @@ impl std::fmt::Display for StepPlan {
         }
         for TableUpdate { slot, index, block } in &self.table_updates {
             write!(f, " table {slot}[{index}]={block}")?;
+        }
+        for BlockSave { block, host } in &self.saves {
+            write!(f, " save {block}->h{host}")?;
+        }
+        for BlockLoad { host, block } in &self.loads {
+            write!(f, " load h{host}->{block}")?;
         }
         for BlockCopy { source, target } in &self.copies {
             write!(f, " copy {source}->{target}")?;

@@ -3,7 +3,7 @@
 
 use super::scheduler::release_table;
 use super::sequence::SeqState;
-use super::{Scheduler, SeqEvent};
+use super::{Estimates, PreemptReason, Released, SchedEvent, Scheduler};
 use crate::base::SeqId;
 
 impl Scheduler {
@@ -11,7 +11,7 @@ impl Scheduler {
     ///
     /// Rows are planned from the head and the victim is never before the row that asks, so it has no row in the plan
     /// under way that would have to be taken back.
-    pub(super) fn preempt_tail(&mut self, events: &mut Vec<SeqEvent>) -> SeqId {
+    pub(super) fn preempt_tail(&mut self, events: &mut Vec<SchedEvent>) -> SeqId {
         let id = self.running.pop().expect("the row that asks is running itself");
         let sequence = self.sequences.get_mut(&id).expect("running sequences exist");
         let slot = sequence.slot().expect("running sequences have a slot");
@@ -23,7 +23,8 @@ impl Scheduler {
         self.close_slot(slot);
         self.waiting.push_front(id);
         self.totals.preemptions += 1;
-        events.push(SeqEvent::Preempted { seq: id });
+        let (reason, how) = (PreemptReason::NoBlock { wanted_by: id }, Released::Dropped);
+        events.push(SchedEvent::Preempted { seq: id, reason, how, tokens: 0, estimates: Estimates::default() });
         id
     }
 }

@@ -1,5 +1,6 @@
 //! One token list on its way through the engine, and what the scheduler tells about it.
 
+use super::FinishReason;
 use crate::base::{BLOCK_TOKENS, BlockId, Epoch, RequestId, SeqId, SlotId, TokenId};
 use crate::cache::BlockHash;
 use crate::sampling::SamplingRow;
@@ -21,72 +22,33 @@ pub struct NewSequence {
     pub cache_salt: Option<String>,
     /// Report the log-probability of each prompt token but the first.
     pub score: bool,
+    /// When it came, in microseconds of the caller's clock. Equal times keep the order of the calls.
+    pub arrival_micros: u64,
+    /// For [`Policy::Priority`](super::Policy): smaller runs first.
+    pub priority: i32,
+    /// For [`Policy::Edf`](super::Policy): when it should be done, on the clock of `arrival_micros`.
+    pub deadline_micros: Option<u64>,
+    /// Shares the prompt with a sequence that was added before: waits for that one's prompt and takes over its blocks.
+    pub fork_of: Option<SeqId>,
 }
 
-/// Why a sequence ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FinishReason {
-    /// A stop token, or a stop text found by the host.
-    Stop,
-    /// `max_tokens` or the end of the context.
-    Length,
-    /// The caller lost interest.
-    Cancelled,
-    /// The model's logits were not finite, or the runner broke its contract.
-    Error,
-}
-
-impl FinishReason {
-    /// The name used in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::Cancelled => "cancelled",
-            Self::Error => "error",
+impl NewSequence {
+    /// A sequence with nothing special.
+    pub fn new(request: RequestId, prompt: Vec<TokenId>, max_tokens: u32, sampling: SamplingRow) -> Self {
+        Self {
+            request,
+            prompt,
+            max_tokens,
+            sampling,
+            stop_tokens: Vec::new(),
+            cache_salt: None,
+            score: false,
+            arrival_micros: 0,
+            priority: 0,
+            deadline_micros: None,
+            fork_of: None,
         }
     }
-}
-
-/// News of a sequence, in the order in which it happened.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SeqEvent {
-    /// It got a slot. Comes again after a preemption.
-    Admitted {
-        /// Who.
-        seq: SeqId,
-        /// Leading tokens whose KV came from the prefix cache.
-        cached_tokens: usize,
-    },
-    /// It lost its KV to others and waits to compute it again; its tokens survive.
-    Preempted {
-        /// Who.
-        seq: SeqId,
-    },
-    /// A generated token. A stop token is reported too, before the end.
-    Token {
-        /// Who.
-        seq: SeqId,
-        /// Which.
-        token: TokenId,
-    },
-    /// Log-probability of a prompt token; each position once, in order.
-    Score {
-        /// Who.
-        seq: SeqId,
-        /// Position of the scored token, from 1.
-        position: u32,
-        /// Natural logarithm of its probability.
-        logprob: f64,
-    },
-    /// The end. The id means nothing to the scheduler from here on.
-    Finished {
-        /// Who.
-        seq: SeqId,
-        /// Why.
-        reason: FinishReason,
-    },
 }
 
 /// Where a sequence is.

@@ -4,7 +4,7 @@ use super::admission::Pause;
 use super::plan::{DecodeRow, PrefillChunk, StepPlan, TableUpdate};
 use super::scheduler::{Flight, FlightRow};
 use super::sequence::{SeqState, Sequence};
-use super::{Scheduler, SeqEvent};
+use super::{SchedEvent, Scheduler};
 use crate::base::{BLOCK_TOKENS, SeqId};
 use crate::cache::BlockPool;
 
@@ -25,7 +25,7 @@ impl Scheduler {
     ///
     /// Running sequences come first, in order, then the waiting queue. A sequence that gets no tokens is skipped and
     /// holds nobody up, save where blocks are short: there the earlier one has the first claim.
-    pub fn schedule(&mut self, plan: &mut StepPlan, events: &mut Vec<SeqEvent>) -> bool {
+    pub fn schedule(&mut self, plan: &mut StepPlan, events: &mut Vec<SchedEvent>) -> bool {
         plan.clear();
         if self.flights.len() >= self.config.max_in_flight {
             return false;
@@ -113,7 +113,7 @@ impl Scheduler {
 
     /// Sees to it that the next position of `id` has a block. Once a row waits none is free, so later rows and
     /// admissions of the step cannot overtake it.
-    fn find_room(&mut self, id: SeqId, events: &mut Vec<SeqEvent>) -> Room {
+    fn find_room(&mut self, id: SeqId, events: &mut Vec<SchedEvent>) -> Room {
         loop {
             let sequence = &self.sequences[&id];
             if sequence.computed < sequence.table.len() * BLOCK_TOKENS {

@@ -7,7 +7,7 @@ use octavo::base::{RequestId, SeqId, TokenId};
 use octavo::runner::{ModelRunner, StepResult, Wait};
 use octavo::sampling::{SamplingParams, SamplingRow};
 use octavo::sched::plan::StepPlan;
-use octavo::sched::{FinishReason, NewSequence, Scheduler, SchedulerConfig, SchedulerStats, SeqEvent};
+use octavo::sched::{FinishReason, NewSequence, SchedEvent, Scheduler, SchedulerConfig, SchedulerStats};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -24,14 +24,11 @@ pub struct Ask {
 
 impl Ask {
     fn sequence(&self, id: usize) -> NewSequence {
+        let stops = &self.params.stop_token_ids;
+        let sampling = SamplingRow::new(&self.params, self.seed, stops);
         NewSequence {
-            request: RequestId(id as u64),
-            prompt: self.prompt.clone(),
-            max_tokens: self.max_tokens,
-            sampling: SamplingRow::new(&self.params, self.seed, &self.params.stop_token_ids),
-            stop_tokens: self.params.stop_token_ids.clone(),
-            cache_salt: None,
-            score: false,
+            stop_tokens: stops.clone(),
+            ..NewSequence::new(RequestId(id as u64), self.prompt.clone(), self.max_tokens, sampling)
         }
     }
 }
@@ -45,16 +42,7 @@ pub struct Seen {
 
 /// Plain settings: whole prompts, no cache, one step and one submission at a time.
 pub fn plain(capacity: &octavo::runner::Capacity) -> SchedulerConfig {
-    SchedulerConfig {
-        max_num_seqs: capacity.slot_count as usize,
-        max_num_batched_tokens: capacity.max_batched_tokens as usize,
-        max_model_len: capacity.max_model_len as usize,
-        long_prefill_token_threshold: 0,
-        chunked_prefill: true,
-        prefix_cache: false,
-        max_steps: 1,
-        max_in_flight: 1,
-    }
+    SchedulerConfig { prefix_cache: false, max_steps: 1, max_in_flight: 1, ..SchedulerConfig::for_capacity(capacity) }
 }
 
 /// Runs all of `asks` to their end and returns their tokens in order, the scheduler's figures (`steps` counts what the device
@@ -74,7 +62,7 @@ pub fn run(
         for (index, ask) in asks.iter().enumerate() {
             if !arrived[index] && ask.arrival <= step {
                 arrived[index] = true;
-                owners.insert(scheduler.add(ask.sequence(index)).unwrap(), index);
+                owners.insert(scheduler.add(ask.sequence(index), &mut events).unwrap(), index);
             }
         }
         while scheduler.schedule(&mut plan, &mut events) {
@@ -89,8 +77,8 @@ pub fn run(
         }
         for event in events.drain(..) {
             match event {
-                SeqEvent::Token { seq, token } => tokens[owners[&seq]].push(token),
-                SeqEvent::Finished { reason, .. } => {
+                SchedEvent::Token { seq, token } => tokens[owners[&seq]].push(token),
+                SchedEvent::Finished { reason, .. } => {
                     assert!(matches!(reason, FinishReason::Length | FinishReason::Stop), "{reason:?}");
                 }
                 _ => {}

@@ -33,6 +33,8 @@ fn mock() -> MockOptions {
         max_model_len: 256,
         max_steps: 4,
         vocab_size: 512,
+        host_blocks: 0,
+        window: None,
     };
     MockOptions { capacity, eos: EOS, ..MockOptions::default() }
 }

@@ -146,29 +146,19 @@ struct Measured {
 fn measure(runner: &mut WgpuRunner, config: &EngineConfig, args: &BenchArgs, tokens: u32) -> Result<Measured> {
     let capacity = runner.capacity();
     let scheduling = SchedulerConfig {
-        max_num_seqs: capacity.slot_count as usize,
-        max_num_batched_tokens: capacity.max_batched_tokens as usize,
-        max_model_len: capacity.max_model_len as usize,
         long_prefill_token_threshold: config.long_prefill_token_threshold,
-        chunked_prefill: true,
         prefix_cache: false,
         max_steps: config.steps_per_submit,
         max_in_flight: config.max_in_flight,
+        ..SchedulerConfig::for_capacity(&capacity)
     };
     let mut scheduler = Scheduler::new(scheduling, capacity)?;
     for index in 0..args.sequences {
         // Prompts that differ from the first token on, of ids that every vocabulary has.
         let spread = capacity.vocab_size.min(20_000);
         let prompt = (0..args.prompt_tokens).map(|i| ((i * 7919 + index * 104_729 + 17) as TokenId) % spread).collect();
-        scheduler.add(NewSequence {
-            request: RequestId(index as u64),
-            prompt,
-            max_tokens: tokens,
-            sampling: SamplingRow::new(&SamplingParams::default(), 0, &[]),
-            stop_tokens: Vec::new(),
-            cache_salt: None,
-            score: false,
-        })?;
+        let sampling = SamplingRow::new(&SamplingParams::default(), 0, &[]);
+        scheduler.add(NewSequence::new(RequestId(index as u64), prompt, tokens, sampling), &mut Vec::new())?;
     }
     let (mut plan, mut result, mut events) = (StepPlan::default(), StepResult::default(), Vec::new());
     let start = Instant::now();

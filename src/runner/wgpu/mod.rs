@@ -343,6 +343,8 @@ impl ModelRunner for WgpuRunner {
             max_model_len: self.sizes.geometry.max_context as u32,
             max_steps: self.sizes.max_steps as u16,
             vocab_size: self.vocab_size as u32,
+            host_blocks: 0,
+            window: None,
         }
     }
 

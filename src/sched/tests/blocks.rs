@@ -24,7 +24,7 @@ fn the_tail_is_preempted_goes_to_the_front_and_computes_its_output_again() {
     rig.step();
     // Both need a third block at position 32. None is free, so b, the tail, gives way.
     assert_eq!(rig.step(), "#4 x1 table 0[2]=3 decode 0@32 close 1");
-    assert_eq!(rig.events.iter().filter(|event| matches!(event, SeqEvent::Preempted { .. })).count(), 1);
+    assert_eq!(rig.events.iter().filter(|event| matches!(event, SchedEvent::Preempted { .. })).count(), 1);
     assert_eq!(rig.scheduler.waiting, [b, c]);
     assert_eq!(rig.tokens(b).len(), 3, "its tokens survive");
     while rig.reason(a).is_none() {

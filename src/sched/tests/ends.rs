@@ -9,13 +9,13 @@ fn a_stop_token_is_reported_before_the_end_and_later_tokens_are_dropped() {
     // The device does not know this stop, so that it goes on; the host cuts.
     let stop = expected[3];
     assert!(!expected[..3].contains(&stop));
-    let seq = rig.scheduler.add(NewSequence { stop_tokens: vec![stop], ..request(prompt(0, 4), 20) }).unwrap();
+    let seq = rig.accept(NewSequence { stop_tokens: vec![stop], ..request(prompt(0, 4), 20) });
     rig.drain();
     assert_eq!(rig.tokens(seq), expected[..4]);
     let tail: Vec<_> = rig.events.iter().rev().take(2).copied().collect();
     assert_eq!(
         tail,
-        [SeqEvent::Finished { seq, reason: FinishReason::Stop }, SeqEvent::Token { seq, token: stop }],
+        [SchedEvent::Finished { seq, reason: FinishReason::Stop }, SchedEvent::Token { seq, token: stop }],
         "and nothing after it"
     );
 }
@@ -26,7 +26,7 @@ fn the_device_stops_at_its_own_stops_under_run_ahead() {
     let stop = alone(&prompt(0, 4), 3)[2];
     let sampling = SamplingRow::new(&SamplingParams::default(), 0, &[stop]);
     let new = NewSequence { stop_tokens: vec![stop], sampling, ..request(prompt(0, 4), 20) };
-    let seq = rig.scheduler.add(new).unwrap();
+    let seq = rig.accept(new);
     rig.drain();
     assert_eq!(rig.tokens(seq), alone(&prompt(0, 4), 3));
     assert_eq!(rig.reason(seq), Some(FinishReason::Stop));
@@ -38,7 +38,7 @@ fn the_context_ends_a_sequence_by_length_and_the_request_stays_as_given() {
     let mut rig = Rig::new(SchedulerConfig { max_model_len: 32, ..config() }, 16);
     let params = SamplingParams { temperature: 0.7, top_k: 5, ..SamplingParams::default() };
     let sampling = SamplingRow::new(&params, 1, &[]);
-    let seq = rig.scheduler.add(NewSequence { sampling, ..request(prompt(0, 20), u32::MAX) }).unwrap();
+    let seq = rig.accept(NewSequence { sampling, ..request(prompt(0, 20), u32::MAX) });
     rig.schedule();
     assert_eq!(rig.plan.new_slots[0].sampling, sampling);
     assert_eq!(rig.plan.new_slots[0].position_limit, 32);
@@ -95,7 +95,7 @@ fn the_host_ends_a_sequence_in_any_state() {
     let events = rig.events.len();
     rig.drain();
     assert_eq!(rig.tokens(ids[2]), alone(&prompt(200, 20), 9));
-    assert!(rig.events[events..].iter().all(|event| !matches!(event, SeqEvent::Token { seq, .. } if *seq != ids[2])));
+    assert!(rig.events[events..].iter().all(|event| !matches!(event, SchedEvent::Token { seq, .. } if *seq != ids[2])));
     assert_eq!(rig.scheduler.stats().blocks_free, 16);
 }
 

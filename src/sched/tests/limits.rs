@@ -35,7 +35,7 @@ fn what_can_never_run_is_refused_with_the_limit() {
         (request(prompt(0, 10), 56), "KV memory for 65 tokens"),
     ];
     for (new, expected) in cases {
-        let message = rig.scheduler.add(new).unwrap_err().to_string();
+        let message = rig.scheduler.add(new, &mut Vec::new()).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
     assert!(!rig.scheduler.has_work());

@@ -19,7 +19,7 @@ struct Rig {
     scheduler: Scheduler,
     runner: MockRunner,
     plan: StepPlan,
-    events: Vec<SeqEvent>,
+    events: Vec<SchedEvent>,
 }
 
 fn config() -> SchedulerConfig {
@@ -27,11 +27,9 @@ fn config() -> SchedulerConfig {
         max_num_seqs: 4,
         max_num_batched_tokens: 64,
         max_model_len: 256,
-        long_prefill_token_threshold: 0,
-        chunked_prefill: true,
-        prefix_cache: true,
         max_steps: 1,
         max_in_flight: 1,
+        ..SchedulerConfig::for_capacity(&MockOptions::default().capacity)
     }
 }
 
@@ -40,15 +38,7 @@ fn prompt(start: u32, len: usize) -> Vec<TokenId> {
 }
 
 fn request(prompt: Vec<TokenId>, max_tokens: u32) -> NewSequence {
-    NewSequence {
-        request: RequestId(0),
-        prompt,
-        max_tokens,
-        sampling: SamplingRow::new(&SamplingParams::default(), 0, &[]),
-        stop_tokens: vec![],
-        cache_salt: None,
-        score: false,
-    }
+    NewSequence::new(RequestId(0), prompt, max_tokens, SamplingRow::new(&SamplingParams::default(), 0, &[]))
 }
 
 impl Rig {
@@ -64,7 +54,11 @@ impl Rig {
     }
 
     fn add(&mut self, prompt: Vec<TokenId>, max_tokens: u32) -> SeqId {
-        self.scheduler.add(request(prompt, max_tokens)).unwrap()
+        self.accept(request(prompt, max_tokens))
+    }
+
+    fn accept(&mut self, new: NewSequence) -> SeqId {
+        self.scheduler.add(new, &mut self.events).unwrap()
     }
 
     /// Plans and submits; the plan as text, or "-".
@@ -113,8 +107,8 @@ impl Rig {
     }
 
     fn tokens(&self, of: SeqId) -> Vec<TokenId> {
-        let token = |event: &SeqEvent| match event {
-            SeqEvent::Token { seq, token } if *seq == of => Some(*token),
+        let token = |event: &SchedEvent| match event {
+            SchedEvent::Token { seq, token } if *seq == of => Some(*token),
             _ => None,
         };
         self.events.iter().filter_map(token).collect()
@@ -122,14 +116,14 @@ impl Rig {
 
     fn reason(&self, of: SeqId) -> Option<FinishReason> {
         self.events.iter().find_map(|event| match event {
-            SeqEvent::Finished { seq, reason } if *seq == of => Some(*reason),
+            SchedEvent::Finished { seq, reason } if *seq == of => Some(*reason),
             _ => None,
         })
     }
 
     fn cached(&self, of: SeqId) -> Vec<usize> {
-        let cached = |event: &SeqEvent| match event {
-            SeqEvent::Admitted { seq, cached_tokens } if *seq == of => Some(*cached_tokens),
+        let cached = |event: &SchedEvent| match event {
+            SchedEvent::Admitted { seq, cached_tokens, .. } if *seq == of => Some(*cached_tokens),
             _ => None,
         };
         self.events.iter().filter_map(cached).collect()

@@ -29,7 +29,7 @@ fn equal_tokens_elsewhere_or_under_another_salt_do_not_hit() {
     rig.drain();
     let swapped = rig.add([other, block.clone(), vec![1]].concat(), 1);
     let salted = NewSequence { cache_salt: Some("team".into()), ..request([block.clone(), vec![1]].concat(), 1) };
-    let salted = rig.scheduler.add(salted).unwrap();
+    let salted = rig.accept(salted);
     let plain = rig.add([block, vec![1]].concat(), 1);
     rig.drain();
     assert_eq!((rig.cached(swapped), rig.cached(salted), rig.cached(plain)), (vec![0], vec![0], vec![16]));
@@ -67,11 +67,11 @@ fn scored_prompts_compute_every_row_and_report_each_position_once() {
     let mut rig = Rig::new(SchedulerConfig { max_num_batched_tokens: 16, ..config() }, 16);
     rig.add(prompt(0, 40), 1);
     rig.drain();
-    let seq = rig.scheduler.add(NewSequence { score: true, ..request(prompt(0, 40), 1) }).unwrap();
+    let seq = rig.accept(NewSequence { score: true, ..request(prompt(0, 40), 1) });
     rig.drain();
     assert_eq!(rig.cached(seq), [0]);
     let scores = rig.events.iter().filter_map(|event| match event {
-        SeqEvent::Score { position, logprob, .. } => Some((*position, *logprob)),
+        SchedEvent::Score { position, logprob, .. } => Some((*position, *logprob)),
         _ => None,
     });
     let scores: Vec<_> = scores.collect();
@@ -82,9 +82,9 @@ fn scored_prompts_compute_every_row_and_report_each_position_once() {
 #[test]
 fn a_prompt_that_fills_the_context_can_be_scored_without_sampling() {
     let mut rig = Rig::new(SchedulerConfig { max_model_len: 48, ..config() }, 3);
-    let seq = rig.scheduler.add(NewSequence { score: true, ..request(prompt(0, 48), 1) }).unwrap();
+    let seq = rig.accept(NewSequence { score: true, ..request(prompt(0, 48), 1) });
     rig.drain();
     assert!(rig.tokens(seq).is_empty());
     assert_eq!(rig.reason(seq), Some(FinishReason::Length));
-    assert_eq!(rig.events.iter().filter(|event| matches!(event, SeqEvent::Score { .. })).count(), 47);
+    assert_eq!(rig.events.iter().filter(|event| matches!(event, SchedEvent::Score { .. })).count(), 47);
 }
