@@ -2,9 +2,13 @@
 //!
 //! Also the two small reports that loading gives to the outside: [`LoadProgress`] and [`RunnerInfo`].
 
-use crate::base::{BLOCK_TOKENS, ceil_div};
+use crate::base::{BLOCK_TOKENS, DType, ceil_div};
 use crate::error::{Error, Result};
 use crate::model::spec::ModelSpec;
+use crate::quant;
+use crate::sched::{Policy, Preemption};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// Settings of an engine; each has a default that suits one desktop user. The command line has the same names.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,10 +27,16 @@ pub struct EngineOptions {
     /// Bytes that the engine may allocate on the device. `None` counts on 8 GiB of a discrete GPU and 4 GiB elsewhere, for no
     /// portable call tells what is free, and takes less KV cache if that is too much.
     pub memory_limit: Option<u64>,
+    /// Bytes of host memory for KV blocks that leave the device: of sequences that were swapped out, and of cached prefixes that
+    /// had to give way. 0 is none.
+    pub swap_space: u64,
     /// Share of the device's memory that the engine may use. Above 0, at most 1.
     pub gpu_memory_utilization: f32,
     /// How keys and values are stored.
     pub kv_dtype: KvDtype,
+    /// Rounds the matrices of a full-precision model to this format while they are loaded, so that it takes as little
+    /// memory as a quantised file; one of [`quant::encodable`]. Matrices that are quantised already, norms and biases stay.
+    pub quantize: Option<DType>,
     /// Keep the KV of finished requests and reuse it for prompts that begin alike.
     pub prefix_cache: bool,
     /// Split prompts over several steps and mix them with decoding. Without it, `max_num_batched_tokens` must be at
@@ -34,6 +44,22 @@ pub struct EngineOptions {
     pub chunked_prefill: bool,
     /// Most tokens of one prompt in one step; 0 sets no limit.
     pub long_prefill_token_threshold: usize,
+    /// Who runs first, and who gives way when memory is short.
+    pub policy: Policy,
+    /// With [`Policy::Priority`], waiting this long outweighs one level of priority.
+    pub aging: Duration,
+    /// Prompts that may be partly computed at once; they share a step's budget.
+    pub max_num_partial_prefills: usize,
+    /// Of these, prompts above `long_prefill_token_threshold`.
+    pub max_long_partial_prefills: usize,
+    /// Share of the KV blocks that admission leaves free while anything runs. At least 0, below 1.
+    pub watermark: f32,
+    /// What becomes of the KV of a request that has to give way.
+    pub preemption: Preemption,
+    /// Keep cached prefixes that lose their place on the device in `swap_space`.
+    pub host_cache: bool,
+    /// Write a [trace](crate::trace) of everything that the scheduler does to this file. It holds all prompts and answers.
+    pub trace: Option<PathBuf>,
     /// Record every step afresh instead of replaying bundles. Slower; the results are the same bits.
     pub eager: bool,
     /// Wait for each submission before planning the next. Slower; for finding faults.
@@ -58,11 +84,21 @@ impl Default for EngineOptions {
             max_model_len: None,
             num_kv_blocks: None,
             memory_limit: None,
+            swap_space: 0,
             gpu_memory_utilization: 0.9,
             kv_dtype: KvDtype::F16,
+            quantize: None,
             prefix_cache: true,
             chunked_prefill: true,
             long_prefill_token_threshold: 0,
+            policy: Policy::Fcfs,
+            aging: Duration::from_secs(10),
+            max_num_partial_prefills: 1,
+            max_long_partial_prefills: 1,
+            watermark: 0.0,
+            preemption: Preemption::Recompute,
+            host_cache: true,
+            trace: None,
             eager: false,
             sync: false,
             steps_per_submit: 4,
@@ -145,16 +181,36 @@ pub struct EngineConfig {
     pub num_kv_blocks: Option<usize>,
     /// See [`EngineOptions::memory_limit`].
     pub memory_limit: Option<u64>,
+    /// See [`EngineOptions::swap_space`]; 0, or at least one block.
+    pub swap_space: u64,
     /// See [`EngineOptions::gpu_memory_utilization`].
     pub gpu_memory_utilization: f32,
     /// See [`EngineOptions::kv_dtype`].
     pub kv_dtype: KvDtype,
+    /// See [`EngineOptions::quantize`].
+    pub quantize: Option<DType>,
     /// See [`EngineOptions::prefix_cache`].
     pub prefix_cache: bool,
     /// See [`EngineOptions::chunked_prefill`].
     pub chunked_prefill: bool,
     /// See [`EngineOptions::long_prefill_token_threshold`].
     pub long_prefill_token_threshold: usize,
+    /// See [`EngineOptions::policy`].
+    pub policy: Policy,
+    /// See [`EngineOptions::aging`].
+    pub aging: Duration,
+    /// See [`EngineOptions::max_num_partial_prefills`].
+    pub max_num_partial_prefills: usize,
+    /// See [`EngineOptions::max_long_partial_prefills`].
+    pub max_long_partial_prefills: usize,
+    /// See [`EngineOptions::watermark`].
+    pub watermark: f32,
+    /// See [`EngineOptions::preemption`].
+    pub preemption: Preemption,
+    /// See [`EngineOptions::host_cache`].
+    pub host_cache: bool,
+    /// See [`EngineOptions::trace`].
+    pub trace: Option<PathBuf>,
     /// See [`EngineOptions::eager`].
     pub eager: bool,
     /// Submissions that may be in flight: 1 in lock step, 2 otherwise.
@@ -245,12 +301,27 @@ impl EngineConfig {
                     .into(),
             );
         }
+        let block_bytes = kv_bytes_per_token(spec, options.kv_dtype) * BLOCK_TOKENS as u64;
+        if options.swap_space > 0 && options.swap_space < block_bytes {
+            return refuse(format!(
+                "swap_space is {} bytes, but one block of {BLOCK_TOKENS} tokens of this model takes {block_bytes}; raise it to \
+                 at least that, or set it to 0",
+                options.swap_space
+            ));
+        }
+        if options.preemption == Preemption::Swap && options.swap_space == 0 {
+            return refuse("preemption is swap, but swap_space is 0; give it some memory, or choose recompute".into());
+        }
         let steps = options.steps_per_submit;
         if steps == 0 || steps > MAX_STEPS_PER_SUBMIT {
             return refuse(format!("steps_per_submit is {steps}, but must be between 1 and {MAX_STEPS_PER_SUBMIT}"));
         }
         if options.max_waiting == 0 {
             return refuse("max_waiting is 0, so that every request would be refused; it must be at least 1".into());
+        }
+        if let Some(dtype) = options.quantize.filter(|dtype| !quant::encodable().any(|known| known == *dtype)) {
+            let known: Vec<&str> = quant::encodable().map(DType::name).collect();
+            return refuse(format!("quantize is {dtype}, but must be one of {}", known.join(", ")));
         }
         // With the model's own context and few blocks, the longest sequence is what those blocks hold.
         let fits = options.num_kv_blocks.map_or(max_model_len, |blocks| blocks.saturating_mul(BLOCK_TOKENS));
@@ -262,11 +333,21 @@ impl EngineConfig {
             context,
             num_kv_blocks: options.num_kv_blocks,
             memory_limit: options.memory_limit,
+            swap_space: options.swap_space,
             gpu_memory_utilization: share,
             kv_dtype: options.kv_dtype,
+            quantize: options.quantize,
             prefix_cache: options.prefix_cache,
             chunked_prefill: options.chunked_prefill,
             long_prefill_token_threshold: options.long_prefill_token_threshold,
+            policy: options.policy,
+            aging: options.aging,
+            max_num_partial_prefills: options.max_num_partial_prefills,
+            max_long_partial_prefills: options.max_long_partial_prefills,
+            watermark: options.watermark,
+            preemption: options.preemption,
+            host_cache: options.host_cache,
+            trace: options.trace,
             eager: options.eager,
             max_in_flight: if options.sync { 1 } else { 2 },
             steps_per_submit: steps,
@@ -366,7 +447,10 @@ mod tests {
             ),
             (EngineOptions { gpu_memory_utilization: 1.5, ..base.clone() }, ["is 1.5", "at most 1"]),
             (EngineOptions { gpu_memory_utilization: f32::NAN, ..base.clone() }, ["is NaN", "at most 1"]),
+            (EngineOptions { quantize: Some(DType::Q4_K), ..base.clone() }, ["is q4_k", "q8_0, q4_0"]),
             (EngineOptions { steps_per_submit: 0, ..base.clone() }, ["is 0", "between 1 and 64"]),
+            // 128 bytes a token.
+            (EngineOptions { swap_space: 2047, ..base.clone() }, ["swap_space is 2047", "takes 2048"]),
             (EngineOptions { max_waiting: 0, ..base.clone() }, ["max_waiting is 0", "at least 1"]),
         ];
         for (options, parts) in cases {

@@ -71,6 +71,9 @@
 //! | [`engine`] | the thread that drives scheduler and runner; handles, streams, recovery | `sched`, `sampling`, `text`, `runner` (the trait) |
 //! | [`llm`] | the blocking front door | everything |
 //! | [`config`], [`metrics`] | options, checked once; figures | types of their subjects |
+//! | [`sim`] | workloads, a driver in virtual or real time, random lives of the scheduler in which every call is checked | `sched`, `runner` (trait and mock), `sampling` |
+//! | [`trace`] | the scheduler's calls and decisions as a file: written, read, replayed, drawn | `sched`, `runner` (its plain types), `plot` |
+//! | `plot` | charts as SVG and PNG; feature `plot` | `error`, `metrics` |
 //!
 //! The table and the first two invariants below are checked by `tests/code_map.rs`.
 //!
@@ -94,6 +97,7 @@
 //!
 //! - `cli` (default): the program `octavo`. Turn it off to embed the library: `default-features = false`.
 //! - `hub` (default): models by hub id, downloaded once into the usual cache.
+//! - `plot` (default): pictures of traces and benchmarks.
 //!
 //! # Environment
 //!
@@ -113,12 +117,16 @@ pub mod layout;
 pub mod llm;
 pub mod metrics;
 pub mod model;
+#[cfg(feature = "plot")]
+pub mod plot;
 pub mod quant;
 pub mod reference;
 pub mod runner;
 pub mod sampling;
 pub mod sched;
+pub mod sim;
 pub mod text;
+pub mod trace;
 pub mod weights;
 
 pub use config::{EngineConfig, EngineOptions, KvDtype};

@@ -84,8 +84,7 @@ impl Llm {
         let settings = EngineSettings::new(config, runner.capacity(), files.end_tokens.clone())?;
         let engine = Engine::start(runner, rebuild, tokenizer, settings)?;
         // A broken template is no reason to refuse a model that may never chat.
-        let template = (text.chat_template.as_deref())
-            .map(|source| ChatTemplate::new(source, text.bos_token.as_deref(), text.eos_token.as_deref()));
+        let template = ChatTemplate::from_files(text);
         Ok(Self { engine, files, template, info })
     }
 
@@ -205,8 +204,8 @@ impl Llm {
             }
         };
         let mut flow = Flow::GoOn;
-        if let TokenEvent::Delta { token_ids, text } = &event {
-            flow = watch(index, RunNews::Delta { token_ids, text });
+        if let TokenEvent::Delta { index: output, token_ids, text } = &event {
+            flow = watch(index, RunNews::Delta { output: *output, token_ids, text });
             if flow == Flow::Abandon {
                 return flow;
             }
@@ -272,6 +271,8 @@ impl Llm {
 pub enum RunNews<'a> {
     /// The output grew.
     Delta {
+        /// Which, where the request asked for several.
+        output: usize,
         /// New tokens.
         token_ids: &'a [TokenId],
         /// New text.

@@ -67,6 +67,7 @@ fn help_teaches_every_command_with_examples() {
         "--max-model-len",
         "--num-kv-blocks",
         "--memory-limit",
+        "--swap-space",
         "--gpu-memory-utilization",
         "--kv-dtype",
         "--no-prefix-cache",
@@ -175,6 +176,45 @@ fn inspect_shows_what_a_model_is_made_of() {
         let table = stdout(&run(&["inspect", path]));
         assert!(table.contains(&format!("tensors in {format}")) && table.contains("KV per token"), "{table}");
     }
+}
+
+#[test]
+fn inspect_tells_what_layers_have_in_common_and_what_not() {
+    let table = |model: &str| stdout(&run(&["inspect", golden(model).to_str().unwrap(), "--memory-limit", "16"]));
+    for (model, lines) in [
+        (
+            "tiny-gemma3",
+            &[
+                "window of 24 tokens in 3 of 4 layers, query and key heads normed",
+                "160 wide, GELU gate",
+                "before and after attention and MLP",
+                "theta 1000000, 16 of 16 dimensions, linear x8 in 1 of 4 layers",
+                "embeddings times 8",
+            ][..],
+        ),
+        (
+            "tiny-qwen3-moe",
+            &["8 experts 32 wide, SiLU gate, 2 for each token in 2 of 3 layers; 160 wide, SiLU gate in 1 of 3 layers"],
+        ),
+        ("tiny-gpt2", &["256 wide, GELU\n", "layer norm, before", "positions           learned\n"]),
+        ("tiny-gemma2", &["scores capped at 5", "logits capped at 20"]),
+    ] {
+        let table = table(model);
+        for line in lines {
+            assert!(table.contains(line), "{model} lacks {line:?}:\n{table}");
+        }
+    }
+}
+
+#[test]
+fn inspect_lists_all_families() {
+    let table = stdout(&run(&["inspect", "--families"]));
+    for family in octavo::model::arch::ALL {
+        let row = table.lines().find(|line| line.starts_with(&format!("| {} |", family.family()))).unwrap();
+        assert!(family.classes().iter().all(|class| row.contains(class)) && row.contains(family.gguf_name()), "{row}");
+    }
+    assert!(table.contains("safetensors of F32, F16, BF16"), "{table}");
+    refusal(&["inspect", "--families", "model"], 2);
 }
 
 #[test]

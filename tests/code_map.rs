@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Module, and the modules of this crate that it may name besides itself.
-const MAY_USE: [(&str, &[&str]); 20] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("base", &[]),
     ("error", &[]),
     ("sampling", &["base", "error"]),
@@ -27,18 +27,22 @@ const MAY_USE: [(&str, &[&str]); 20] = [
         &["base", "cache", "config", "error", "gpu", "kernels", "layout", "model", "sampling", "sched", "weights"],
     ),
     ("text", &["base", "error"]),
-    ("engine", &["base", "cache", "config", "error", "metrics", "runner", "sampling", "sched", "text"]),
+    ("engine", &["base", "cache", "config", "error", "metrics", "runner", "sampling", "sched", "text", "trace"]),
     ("llm", &["base", "config", "engine", "error", "model", "runner", "sampling", "text"]),
-    ("config", &["base", "error", "model"]),
+    ("config", &["base", "error", "model", "quant", "sched"]),
     ("metrics", &["base", "engine", "sched"]),
+    ("plot", &["error", "metrics"]),
+    ("sim", &["base", "error", "runner", "sampling", "sched"]),
+    ("trace", &["base", "error", "plot", "runner", "sampling", "sched"]),
     // Re-exports what applications need.
     ("lib", &[]),
 ];
 
 /// Modules, and text that their code must not contain.
-const NEVER: [(&[&str], &[&str]); 3] = [
+const NEVER: [(&[&str], &[&str]); 4] = [
     (&["sched", "cache", "layout"], &["wgpu", "Instant", "SystemTime", "std::thread", "rand::"]),
     (&["gpu"], &["TokenId", "SeqId", "LayerIdx", "StepPlan", "Sequence"]),
+    (&["trace", "plot"], &["Instant", "SystemTime", "std::thread"]),
     (&["engine"], &["WgpuRunner", "runner::wgpu", "wgpu::"]),
 ];
 

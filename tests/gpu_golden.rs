@@ -6,9 +6,10 @@ mod golden;
 mod solo;
 
 use golden::Tensors;
-use octavo::base::{Epoch, TokenId};
+use octavo::base::{BlockId, Epoch, TokenId};
 use octavo::config::{EngineConfig, EngineOptions, KvDtype};
 use octavo::model::files::ModelFiles;
+use octavo::runner::ModelRunner;
 use octavo::runner::wgpu::WgpuRunner;
 use solo::Solo;
 
@@ -17,7 +18,7 @@ fn open(model: &str, change: impl FnOnce(&mut EngineOptions)) -> (ModelFiles, Wg
     let mut options = EngineOptions {
         max_num_seqs: 8,
         max_num_batched_tokens: 128,
-        max_model_len: Some(256),
+        max_model_len: Some(files.spec.max_position_embeddings.min(256)),
         num_kv_blocks: Some(64),
         kv_dtype: KvDtype::F32,
         steps_per_submit: 16,
@@ -75,9 +76,45 @@ fn logits_are_the_recorded_ones(model: &str) {
 
 #[test]
 fn logits_of_every_position() {
-    for model in ["tiny-llama", "tiny-llama3-rope", "tiny-qwen2", "tiny-qwen3"] {
-        logits_are_the_recorded_ones(model);
+    let folders = std::fs::read_dir(golden::path("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut families: Vec<String> = folders.map(|name| name.into_string().unwrap()).collect();
+    families.retain(|name| name.starts_with("tiny-"));
+    families.sort();
+    assert!(families.len() >= 11, "{families:?}");
+    for model in families {
+        logits_are_the_recorded_ones(&model);
     }
+}
+
+/// Blocks that slid out of the window of every layer get new owners; here it is the same sequence, whose table leads round and
+/// round through as few blocks as a window of 24 tokens touches.
+#[test]
+fn a_sliding_window_reads_no_block_that_slid_out() {
+    let (_, mut runner) = open("tiny-mistral", |_| {});
+    assert_eq!(runner.capacity().window, Some(24));
+    let file = golden::json("tiny-mistral/golden.json");
+    let mut epoch = Epoch(1);
+    for prompt in file["prompts"].as_array().unwrap() {
+        let ids = golden::ids(&prompt["ids"]);
+        for (chunk, steps, blocks) in [(16, 1, 3), (16, 16, 3), (8, 4, 3)] {
+            let mut solo = Solo { chunk, steps, ..Solo::greedy(ids.len(), 48) };
+            for (index, block) in solo.blocks.iter_mut().enumerate() {
+                *block = BlockId(5 + index as u32 % blocks);
+            }
+            let tokens = solo.run(&mut runner, &mut epoch, &ids).ids();
+            assert_eq!(tokens, golden::ids(&prompt["greedy_ids"]), "{} tokens, chunks of {chunk}", ids.len());
+        }
+    }
+}
+
+#[test]
+fn memory_slides_only_where_every_layer_does() {
+    for (model, window) in [("tiny-llama", None), ("tiny-gemma2", None), ("tiny-gemma3", None)] {
+        assert_eq!(open(model, |_| {}).1.capacity().window, window, "{model}");
+    }
+    // A context that ends before the window does.
+    let short = open("tiny-mistral", |options| options.max_model_len = Some(24));
+    assert_eq!(short.1.capacity().window, None);
 }
 
 #[test]
@@ -123,6 +160,41 @@ fn tiny_qwen2() {
 #[test]
 fn tiny_qwen3() {
     greedy_tokens_are_the_recorded_ones("tiny-qwen3", |_| {});
+}
+
+#[test]
+fn tiny_mistral() {
+    greedy_tokens_are_the_recorded_ones("tiny-mistral", |_| {});
+}
+
+#[test]
+fn tiny_gpt2() {
+    greedy_tokens_are_the_recorded_ones("tiny-gpt2", |_| {});
+}
+
+#[test]
+fn tiny_qwen3_moe() {
+    greedy_tokens_are_the_recorded_ones("tiny-qwen3-moe", |_| {});
+}
+
+#[test]
+fn tiny_gemma2() {
+    greedy_tokens_are_the_recorded_ones("tiny-gemma2", |_| {});
+}
+
+#[test]
+fn tiny_gemma3() {
+    greedy_tokens_are_the_recorded_ones("tiny-gemma3", |_| {});
+}
+
+#[test]
+fn tiny_phi3() {
+    greedy_tokens_are_the_recorded_ones("tiny-phi3", |_| {});
+}
+
+#[test]
+fn tiny_olmo2() {
+    greedy_tokens_are_the_recorded_ones("tiny-olmo2", |_| {});
 }
 
 #[test]

@@ -12,6 +12,11 @@ mod golden;
 use octavo::base::{DType, rng};
 use octavo::gpu::device::ShaderMode;
 use octavo::gpu::{DeviceKind, Gpu, list_adapters};
+use octavo::kernels::embed::Table;
+use octavo::kernels::experts::{self, Sum};
+use octavo::kernels::matmul::{Batch, Epilogue};
+use octavo::kernels::norm::Rows;
+use octavo::kernels::norm_add::Next;
 use octavo::kernels::self_test::attention::{Path, attend};
 use octavo::kernels::self_test::data::Spread;
 use octavo::kernels::self_test::matrix::{self, Shape};
@@ -19,6 +24,7 @@ use octavo::kernels::self_test::rig::Rig;
 use octavo::kernels::self_test::sampler::{self, Case, Row};
 use octavo::kernels::self_test::{self, Outcome, rows, tables};
 use octavo::kernels::{KvDtype, attention, matmul, rope_kv, sample};
+use octavo::model::spec::{Activation, AttnSpec, NormKind};
 use octavo::reference::sample::filtered_distribution;
 use octavo::sampling::{SamplingParams, SamplingRow};
 
@@ -79,18 +85,20 @@ const ROWS: usize = 45;
 
 /// Formats and tiles that a device tries; checked shaders are the same text, so a few of each suffice.
 fn matmul_specs(device: &Device) -> Vec<(matmul::Spec, u32)> {
-    let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, sampled: false };
-    let others = [matmul::Epilogue::Bias, matmul::Epilogue::Add, matmul::Epilogue::SiluMul];
-    let mut specs: Vec<_> = DType::ALL.map(|dtype| (spec(dtype, matmul::Epilogue::Store), 4)).to_vec();
+    let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, batch: Batch::Rows };
+    let gated = Epilogue::ActMul(Activation::Silu);
+    let mut specs: Vec<_> = DType::ALL.map(|dtype| (spec(dtype, Epilogue::Store), 4)).to_vec();
     if device.mode == ShaderMode::Trusted {
-        let wanted = matmul::Spec { sampled: true, ..spec(DType::BF16, matmul::Epilogue::Store) };
-        specs.extend([(wanted, 1), (wanted, 8)]);
+        for epilogue in [Epilogue::Store, Epilogue::SoftCap] {
+            let wanted = matmul::Spec { batch: Batch::Samples, ..spec(DType::BF16, epilogue) };
+            specs.extend([(wanted, 1), (wanted, 8)]);
+        }
         for dtype in DType::ALL {
-            specs.extend([1, 2, 8].map(|tile| (spec(dtype, matmul::Epilogue::Store), tile)));
-            specs.extend(others.map(|epilogue| (spec(dtype, epilogue), 2)));
+            specs.extend([1, 2, 8].map(|tile| (spec(dtype, Epilogue::Store), tile)));
+            specs.push((spec(dtype, gated), 2));
         }
         for tile in [1, 4, 8] {
-            specs.extend(others.map(|epilogue| (spec(DType::Q5_1, epilogue), tile)));
+            specs.extend(Epilogue::ALL.map(|epilogue| (spec(DType::Q5_1, epilogue), tile)));
         }
     }
     specs
@@ -136,13 +144,13 @@ fn products_in_segments_have_the_same_bits_for_every_tile() {
     for mut device in devices() {
         // The wide workgroup of a card, with segments of a sum in different lanes, on whatever there is.
         device.gpu.profile.kind = DeviceKind::Discrete;
-        let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, sampled: false };
+        let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, batch: Batch::Rows };
         let mut specs = Vec::new();
         for dtype in [DType::F32, DType::Q4_1, DType::Q5_0] {
             let tiles: &[u32] = if device.mode == ShaderMode::Trusted { &[1, 2, 4] } else { &[2] };
-            specs.extend(tiles.iter().map(|&tile| (spec(dtype, matmul::Epilogue::Store), tile)));
+            specs.extend(tiles.iter().map(|&tile| (spec(dtype, Epilogue::Store), tile)));
         }
-        specs.push((spec(DType::Q8_0, matmul::Epilogue::SiluMul), 1));
+        specs.push((spec(DType::Q8_0, Epilogue::ActMul(Activation::Silu)), 1));
         let rig = &Rig::new(&device.gpu);
         // Eleven blocks in five segments: the last ones are short or empty.
         for blocks in [1, 11] {
@@ -159,12 +167,22 @@ fn embeddings_are_exact() {
             for (rows, spread) in [(70, Spread::Heavy), (32, Spread::Extreme)] {
                 let run = |shards| {
                     let shape = Shape { tokens: 9, rows, blocks: 3, shards };
-                    bits(device, &(dtype, shape), matrix::embed(rig, dtype, &shape, spread))
+                    bits(device, &(dtype, shape), matrix::embed(rig, dtype, Table::Tokens, &shape, spread))
                 };
                 let whole = run(1);
                 assert!(run(3) == whole, "{}: {dtype} in shards", device.name);
                 all.push(whole);
             }
+        }
+        for dtype in [DType::F32, DType::F16] {
+            let run = |shards| {
+                let shape = Shape { tokens: 9, rows: 70, blocks: 3, shards };
+                let outcome = matrix::embed(rig, dtype, Table::Positions, &shape, Spread::Plain);
+                bits(device, &("positions", dtype, shape), outcome)
+            };
+            let whole = run(1);
+            assert!(run(3) == whole, "{}: positions in shards", device.name);
+            all.push(whole);
         }
         all
     });
@@ -174,16 +192,27 @@ fn embeddings_are_exact() {
 fn norms_and_activations_agree_with_their_twins() {
     on_every_device(|device, rig| {
         let mut all = Vec::new();
-        for gather in [false, true] {
-            for (tokens, width) in [(1, 32), (7, 64), (5, 576), (2, 2048)] {
-                for spread in [Spread::Plain, Spread::Heavy, Spread::Extreme] {
-                    let what = (gather, tokens, width, spread);
-                    all.push(bits(device, &what, rows::norm(rig, tokens, width, gather, spread)));
+        for (tokens, width) in [(1, 32), (7, 64), (5, 576), (2, 2048)] {
+            for spread in [Spread::Plain, Spread::Heavy, Spread::Extreme] {
+                for kind in [NormKind::Rms, NormKind::Layer] {
+                    for which in [Rows::All, Rows::Wanted] {
+                        let what = (kind, which, tokens, width, spread);
+                        all.push(bits(device, &what, rows::norm(rig, kind, tokens, width, which, spread)));
+                    }
                 }
+                for next in [Next::None, Next::Rms] {
+                    let what = ("norm_add", next, tokens, width, spread);
+                    all.push(bits(device, &what, rows::norm_add(rig, next, tokens, width, spread)));
+                }
+                let what = ("qk_norm", tokens, width, spread);
+                all.push(bits(device, &what, rows::qk_norm(rig, tokens, width, width / 2, spread)));
             }
         }
-        for (tokens, width) in [(1, 32), (9, 96), (3, 1536)] {
-            all.push(bits(device, &(tokens, width), rows::act_mul(rig, tokens, width)));
+        for activation in Activation::ALL {
+            for (tokens, width) in [(1, 32), (9, 96), (3, 1536)] {
+                let what = (activation, tokens, width);
+                all.push(bits(device, &what, rows::act_mul(rig, activation, tokens, width)));
+            }
         }
         all
     });
@@ -193,13 +222,22 @@ fn norms_and_activations_agree_with_their_twins() {
 fn rotation_writes_its_own_cache_entries_and_nothing_else() {
     on_every_device(|device, rig| {
         let mut all = Vec::new();
-        for (index, (heads, kv_heads, head_dim, rotary_dim, qk_norm)) in
-            [(9, 3, 64, 64, None), (4, 2, 32, 24, None), (3, 1, 128, 128, Some(1e-6)), (2, 2, 16, 8, Some(1e-5))]
-                .into_iter()
-                .enumerate()
+        for (index, (heads, kv_heads, head_dim, rotary_dim, head_norm)) in [
+            (9, 3, 64, 64, None),
+            (4, 2, 32, 24, None),
+            (3, 1, 128, 128, Some(1e-6)),
+            (2, 2, 16, 8, Some(1e-5)),
+            (2, 1, 256, 256, Some(1e-6)),
+            (3, 3, 16, 6, None),
+            (2, 2, 24, 2, Some(1e-5)),
+            (4, 4, 16, 0, None),
+            (4, 2, 16, 0, Some(1e-5)),
+        ]
+        .into_iter()
+        .enumerate()
         {
             let kv = [KvDtype::F16, KvDtype::F32][index % 2];
-            let spec = rope_kv::Spec { heads, kv_heads, head_dim, rotary_dim, qk_norm, kv };
+            let spec = rope_kv::Spec { heads, kv_heads, head_dim, rotary_dim, head_norm, kv };
             all.push(bits(device, &spec, rows::rope_kv(rig, &spec, 7)));
         }
         all
@@ -215,11 +253,56 @@ fn the_variants_of_a_card_work_here_too() {
             assert!(verdict.outcome.is_ok(), "{}: {verdict:?}", device.name);
         }
         let rig = &Rig::new(&device.gpu);
-        let spec = attention::Spec { heads: 9, kv_heads: 3, head_dim: 64, scale: 0.3, kv: KvDtype::F16 };
-        let run = |path| bits(&device, &path, attend(rig, &spec, path, &[1, 17, 257, 600], 3));
-        let prompt = run(Path::Prefill);
-        assert!(run(Path::Decode) == prompt && run(Path::Split) == prompt, "{}", device.name);
+        for (window, softcap) in [(None, None), (Some(100), Some(3.0))] {
+            let spec = attention::Spec { window, softcap, ..attention_spec(9, 3, 64, KvDtype::F16) };
+            let run = |path| bits(&device, &path, attend(rig, &spec, path, &[1, 17, 257, 600], 3));
+            let prompt = run(Path::Prefill);
+            assert!(run(Path::Decode) == prompt && run(Path::Split) == prompt, "{}", device.name);
+        }
+        mixtures(&device, rig);
     }
+}
+
+fn attention_spec(heads: usize, kv_heads: usize, head_dim: usize, kv: KvDtype) -> attention::Spec {
+    attention::Spec::new(&AttnSpec { scale: 0.3, ..AttnSpec::plain(heads, kv_heads, head_dim) }, kv)
+}
+
+/// One context on every path, each of which must give the same bits.
+fn every_path(device: &Device, rig: &Rig<'_>, spec: &attention::Spec, contexts: &[usize]) -> Vec<u32> {
+    let run = |path| bits(device, &(spec, path), attend(rig, spec, path, contexts, 3));
+    let prompt = run(Path::Prefill);
+    assert!(run(Path::Decode) == prompt, "{}: {spec:?}, decode is not prefill", device.name);
+    assert!(run(Path::Split) == prompt, "{}: {spec:?}, split is not prefill", device.name);
+    prompt
+}
+
+/// Windows that end within a block and within a chunk, that fill them exactly, and that are wider than some contexts; what is
+/// outside a window is garbage that nobody may read.
+#[test]
+fn windows_and_caps_have_the_same_bits_on_every_path() {
+    const CONTEXTS: [usize; 7] = [1, 23, 24, 25, 257, 300, 600];
+    on_every_device(|device, rig| {
+        let mut all = Vec::new();
+        for (heads, kv_heads, head_dim, kv, window, softcap) in [
+            (4, 2, 16, KvDtype::F32, Some(24), None),
+            (4, 2, 16, KvDtype::F16, Some(1), None),
+            (6, 2, 32, KvDtype::F16, Some(256), Some(0.5)),
+            (4, 1, 256, KvDtype::F16, Some(257), Some(5.0)),
+            (2, 2, 16, KvDtype::F32, None, Some(50.0)),
+        ] {
+            if slow(&device.gpu) && head_dim > 100 {
+                continue;
+            }
+            let spec = attention::Spec { window, softcap, ..attention_spec(heads, kv_heads, head_dim, kv) };
+            all.push(every_path(device, rig, &spec, &CONTEXTS));
+        }
+        // A window that hides nothing changes nothing.
+        let plain = attention_spec(4, 2, 16, KvDtype::F32);
+        let wide = attention::Spec { window: Some(600), ..plain };
+        let run = |spec: &attention::Spec| bits(device, spec, attend(rig, spec, Path::Split, &CONTEXTS, 3));
+        assert!(run(&plain) == run(&wide), "{}: a wide window", device.name);
+        all
+    });
 }
 
 #[test]
@@ -231,17 +314,71 @@ fn attention_has_the_same_bits_in_a_prompt_alone_and_in_chunks() {
         let shapes = if device.mode == ShaderMode::Checked { &shapes[..2] } else { &shapes[..] };
         let shapes = if slow(&device.gpu) { &shapes[..2] } else { shapes };
         for &(heads, kv_heads, head_dim, kv) in shapes {
-            let spec = attention::Spec { heads, kv_heads, head_dim, scale: 0.3, kv };
-            let run = |path, seed| bits(device, &(spec, path), attend(rig, &spec, path, &CONTEXTS, seed));
-            let prompt = run(Path::Prefill, 3);
-            assert!(run(Path::Decode, 3) == prompt, "{}: {spec:?}, decode is not prefill", device.name);
-            assert!(run(Path::Split, 3) == prompt, "{}: {spec:?}, split is not prefill", device.name);
-            all.push(prompt);
+            all.push(every_path(device, rig, &attention_spec(heads, kv_heads, head_dim, kv), &CONTEXTS));
         }
         // Checked devices try fewer shapes; what both tried is compared.
         all.truncate(2);
         all
     });
+}
+
+/// Mixtures on one device: no tile, shard or number of rows changes a bit.
+fn mixtures(device: &Device, rig: &Rig<'_>) -> Vec<Vec<u32>> {
+    let mut all = Vec::new();
+    let (small, large) = if slow(&device.gpu) { (5, 9) } else { (9, 33) };
+    for (count, chosen, normalize) in [(8, 2, true), (60, 7, false), (3, 3, true), (5, 1, false)] {
+        let spec = experts::Spec { count, chosen, normalize };
+        let run = |rows, tile| bits(device, &(spec, rows, tile), self_test::experts::route(rig, &spec, rows, tile));
+        let alone = run(large, 1);
+        for tile in [2, 4, 8] {
+            assert!(run(large, tile) == alone, "{}: {spec:?} in tiles of {tile}", device.name);
+            let few = run(small, tile);
+            assert!(few == alone[..few.len()], "{}: {spec:?}, {small} rows", device.name);
+        }
+        run(1, 1);
+        all.push(alone);
+    }
+    let spec = experts::Spec { count: 6, chosen: 2, normalize: true };
+    for (dtype, epilogue, shared_input) in [
+        (DType::F16, Epilogue::ActMul(Activation::Silu), true),
+        (DType::Q4_1, Epilogue::ActMul(Activation::GeluTanh), true),
+        (DType::Q8_0, Epilogue::Store, false),
+    ] {
+        let run = |rows, tile, shards| {
+            let shape = self_test::experts::Shape { rows, outputs: 45, blocks: 3, shards, shared_input };
+            let outcome = self_test::experts::product(rig, &spec, dtype, epilogue, tile, &shape);
+            bits(device, &(dtype, epilogue, tile, shape), outcome)
+        };
+        let alone = run(large, 1, 1);
+        for (tile, shards) in [(1, 4), (2, 1), (4, 3), (8, 2)] {
+            assert!(run(large, tile, shards) == alone, "{}: {dtype}, tile {tile}, {shards} shards", device.name);
+        }
+        let few = run(small, 8, 1);
+        assert!(few == alone[..few.len()], "{}: {dtype}, {small} rows", device.name);
+        all.push(alone);
+    }
+    for sum in [Sum::Added, Sum::Stored] {
+        all.push(bits(device, &sum, self_test::experts::combine(rig, &spec, sum, 5, 96)));
+    }
+    all
+}
+
+#[test]
+fn experts_have_the_same_bits_for_every_tile_shard_and_number_of_rows() {
+    on_every_device(mixtures);
+}
+
+/// The vocabulary of Gemma 3: filters read it some seventy times, and software adapters end long loops without a word.
+#[test]
+fn filters_hold_for_the_largest_vocabularies() {
+    for device in devices().into_iter().filter(|device| device.mode == ShaderMode::Trusted) {
+        let rig = &Rig::new(&device.gpu);
+        let mut case = sampler::large_vocabulary(262_144);
+        if slow(&device.gpu) {
+            case.rows.drain(1..case.rows.len() - 2);
+        }
+        bits(&device, &case.name, sampler::sample(rig, &case));
+    }
 }
 
 #[test]
@@ -298,7 +435,7 @@ fn random_words_are_those_of_the_host() {
             .collect();
         let case = Case { name: "words".into(), logits: vec![vec![1.25; VOCAB as usize]], rows };
         let (sampled, _) = sampler::run(rig, &case).unwrap();
-        let lanes = sample::pick_variant(49_152, &device.gpu.profile).workgroup[0];
+        let lanes = sample::pick_variant(VOCAB as usize, &device.gpu.profile).workgroup[0];
         for (index, sampled) in (0..count).zip(&sampled) {
             let rank = rng::token_word(seed(index), 7 * index + 1) >> 16;
             // Tokens are counted lane by lane.

@@ -9,8 +9,8 @@ use octavo::text::files::TokenizerFile;
 use safetensors::SafeTensors;
 use serde_json::json;
 use tiny_files::{
-    Gguf, Meta, Tensor, golden, layer_roles, open_safetensors, read_everything, safetensors, sharded, tiny_config,
-    tiny_tensors,
+    Gguf, Meta, Tensor, golden, is_matrix, layer_roles, open_safetensors, read_everything, safetensors, sharded,
+    tiny_config, tiny_tensors,
 };
 
 fn open(name: &str) -> ModelFiles {
@@ -97,8 +97,8 @@ fn matrix(files: &ModelFiles, role: TensorRole) -> Vec<f32> {
 /// The roles of matrices that `files` has.
 fn matrix_roles(files: &ModelFiles) -> Vec<TensorRole> {
     let layers = (0..files.spec.layers.len()).flat_map(layer_roles);
-    let is_matrix = |role: &TensorRole| files.tensors.has(*role) && files.tensors.matrix(*role).unwrap().rows > 1;
-    layers.chain([TensorRole::Embed, TensorRole::Head]).filter(is_matrix).collect()
+    let wanted = |role: &TensorRole| is_matrix(*role) && (files.tensors.has(*role) || *role == TensorRole::Head);
+    layers.chain([TensorRole::Embed, TensorRole::Head]).filter(wanted).collect()
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn gguf_of_every_architecture_equals_its_folder() {
             assert_eq!(matrix(&gguf, role), expected, "{role:?}");
         }
         for role in (0..3).flat_map(layer_roles).filter(|role| folder.tensors.has(*role)) {
-            if folder.tensors.matrix(role).unwrap().rows == 1 {
+            if !is_matrix(role) {
                 assert_eq!(gguf.tensors.vector(role).unwrap(), folder.tensors.vector(role).unwrap(), "{role:?}");
             }
         }
@@ -271,6 +271,19 @@ fn generation_defaults_and_identity_belong_to_the_model() {
 }
 
 #[test]
+fn gguf_files_may_suggest_sampling_too() {
+    assert_eq!(Gguf::tiny_llama().open().unwrap().defaults.list(), []);
+    let gguf = Gguf::tiny_llama()
+        .set("general.sampling.temp", Meta::F32(0.7))
+        .set("general.sampling.top_k", Meta::U32(20))
+        .set("general.sampling.top_p", Meta::F32(0.95))
+        .set("general.sampling.penalty_repeat", Meta::F32(1.05));
+    let defaults = gguf.open().unwrap().defaults;
+    assert_eq!((defaults.temperature, defaults.top_k, defaults.top_p), (Some(0.7), Some(20), Some(0.95)));
+    assert_eq!((defaults.min_p, defaults.repetition_penalty), (None, Some(1.05)));
+}
+
+#[test]
 fn a_folder_with_one_gguf_file_opens_it() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |word: &str| {
@@ -285,7 +298,7 @@ fn a_folder_with_one_gguf_file_opens_it() {
 }
 
 #[test]
-fn attention_biases_are_read_unless_the_output_has_one_too() {
+fn attention_biases_are_read_with_and_without_one_on_the_output() {
     let mut config = tiny_config();
     config["attention_bias"] = json!(true);
     let mut tensors = tiny_tensors();
@@ -293,11 +306,12 @@ fn attention_biases_are_read_unless_the_output_has_one_too() {
         tensors.push((format!("model.layers.0.self_attn.{name}_proj.bias"), vec![width], "F32"));
     }
     let files = open_safetensors(&config, safetensors(&tensors)).unwrap();
-    assert!(files.spec.layers[0].attn.qkv_bias);
+    assert!(files.spec.layers[0].attn.qkv_bias && !files.spec.layers[0].attn.output_bias);
     assert_eq!(files.tensors.vector(TensorRole::QueryBias(0)).unwrap()[1], 11.0 + 1.0 / 4096.0);
     tensors.push(("model.layers.0.self_attn.o_proj.bias".to_owned(), vec![32], "F32"));
-    let message = open_safetensors(&config, safetensors(&tensors)).err().expect("refused").to_string();
-    assert!(message.contains("o_proj.bias"), "{message}");
+    let files = open_safetensors(&config, safetensors(&tensors)).unwrap();
+    assert!(files.spec.layers[0].attn.output_bias);
+    assert_eq!(files.tensors.vector(TensorRole::OutputBias(0)).unwrap()[2], 14.0 + 2.0 / 4096.0);
 }
 
 #[test]
@@ -319,8 +333,8 @@ fn gguf_rope_settings_are_honoured() {
     let tensor = Tensor { name: "rope_freqs.weight".to_owned(), dimensions: vec![8], kind: 0, bytes };
     gguf.tensors.push(tensor);
     assert_eq!(scaling(gguf.clone()), RopeScaling::Factors { factors });
-    let plain = octavo::model::rope::inverse_frequencies(&Gguf::tiny_llama().open().unwrap().spec.ropes[0]);
-    let divided = octavo::model::rope::inverse_frequencies(&gguf.open().unwrap().spec.ropes[0]);
+    let plain = octavo::model::rope::inverse_frequencies(&Gguf::tiny_llama().open().unwrap().spec.ropes[0], 64);
+    let divided = octavo::model::rope::inverse_frequencies(&gguf.open().unwrap().spec.ropes[0], 64);
     assert_eq!(divided[3], plain[3] / 4.0);
     gguf.tensor("rope_freqs.weight").dimensions = vec![7];
     assert!(gguf.open().err().expect("refused").to_string().contains("7 elements, but 8"));

@@ -265,17 +265,79 @@ fn a_warm_runner_creates_nothing() {
     assert_eq!(created(&again), created(&warm));
 }
 
+/// Every family through crowds, chunks, prefixes, bundles, preemption, fresh recording and shards.
 #[test]
-fn nine_dispatches_a_layer_at_most() {
-    let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
-    let runner = load(&files, options());
-    let layers = files.spec.layers.len();
-    let per_layer: usize = runner
-        .census()
-        .iter()
-        .filter(|(label, _)| !matches!(*label, "resolve" | "embed" | "head" | "sample_scan" | "sample_pick"))
-        .map(|(label, count)| if *label == "norm" { count - 1 } else { *count })
-        .sum();
-    assert_eq!(per_layer % layers, 0);
-    assert!(per_layer / layers <= 9, "{:?}", runner.census());
+fn every_family_is_as_steady() {
+    let mut pairs = 0;
+    for (seed, model) in (1..).zip([
+        "tiny-llama3-rope",
+        "tiny-qwen2",
+        "tiny-mistral",
+        "tiny-gpt2",
+        "tiny-qwen3-moe",
+        "tiny-gemma2",
+        "tiny-gemma3",
+        "tiny-phi3",
+        "tiny-olmo2",
+    ]) {
+        let files = ModelFiles::open(&golden::path(model)).unwrap();
+        let context = files.spec.max_position_embeddings.min(CONTEXT);
+        // Little more than one sequence of full length: outputs outgrow the pool.
+        let small = EngineOptions { max_model_len: Some(context), num_kv_blocks: Some(context / 16 + 2), ..options() };
+        let mut asks = random_asks(seed, 7, files.spec.vocab_size as u64);
+        for (index, ask) in asks.iter_mut().enumerate() {
+            ask.prompt.truncate(if index == 0 { context - 40 } else { 60 });
+            ask.max_tokens = 36;
+            ask.params.stop_token_ids.clear();
+            ask.arrival = 2 * index;
+        }
+        let mut runner = load(&files, small.clone());
+        let expected = alone(&mut runner, &asks);
+
+        let mut config = drive::plain(&runner.capacity());
+        config.long_prefill_token_threshold = 7;
+        let (tokens, stats, _) = drive::run(&mut runner, config.clone(), &asks);
+        pairs += compare(&format!("{model}, a crowd in chunks of 7"), &asks, &expected, &tokens);
+        // Where memory slides, there is enough for everybody.
+        assert!(stats.preemptions > 0 || runner.capacity().window.is_some(), "{model}: {stats:?}");
+        config.max_steps = 4;
+        config.max_in_flight = 2;
+        config.prefix_cache = true;
+        config.long_prefill_token_threshold = 19;
+        let (tokens, ..) = drive::run(&mut runner, config.clone(), &asks);
+        pairs += compare(&format!("{model}, everything at once"), &asks, &expected, &tokens);
+
+        let mut runner = load(&files, EngineOptions { eager: true, binding_limit: Some(36 << 10), ..small });
+        let (tokens, ..) = drive::run(&mut runner, config, &asks);
+        pairs += compare(&format!("{model}, fresh recording of sharded weights"), &asks, &expected, &tokens);
+    }
+    println!("{pairs} pairs agreed");
+}
+
+/// Dispatches of a decode step: those around the layers, those of the layers, and what a family needs besides.
+#[test]
+fn the_dispatches_of_a_step_are_counted() {
+    // Rows, embedding, final norm, head, two passes of the sampler.
+    const AROUND: usize = 6;
+    for (model, per_layer, besides) in [
+        ("tiny-llama", 8, 0),
+        ("tiny-mistral", 8, 0),
+        ("tiny-qwen3", 8, 0),
+        ("tiny-phi3", 8, 0),
+        // The positions.
+        ("tiny-gpt2", 8, 1),
+        // Norms after a sublayer make the next one's norm too, all but the very first.
+        ("tiny-gemma2", 8, 1),
+        ("tiny-gemma3", 8, 1),
+        // The norms of whole rows.
+        ("tiny-olmo2", 9, 0),
+        // In two of three layers: router, choice, combination.
+        ("tiny-qwen3-moe", 8, 6),
+    ] {
+        let files = ModelFiles::open(&golden::path(model)).unwrap();
+        let context = files.spec.max_position_embeddings.min(CONTEXT);
+        let runner = load(&files, EngineOptions { max_model_len: Some(context), ..options() });
+        let expected = AROUND + per_layer * files.spec.layers.len() + besides;
+        assert_eq!(runner.info().dispatches_per_step as usize, expected, "{model}: {:?}", runner.census());
+    }
 }

@@ -16,7 +16,19 @@ use octavo::sampling::{SamplingParams, SamplingRow};
 use octavo::sched::plan::{BlockCopy, DecodeRow, StepPlan};
 use solo::{Output, Solo, submit_and_wait};
 
-const MODELS: [&str; 4] = ["tiny-llama", "tiny-llama3-rope", "tiny-qwen2", "tiny-qwen3"];
+const MODELS: [&str; 11] = [
+    "tiny-llama",
+    "tiny-llama3-rope",
+    "tiny-qwen2",
+    "tiny-qwen3",
+    "tiny-mistral",
+    "tiny-gpt2",
+    "tiny-qwen3-moe",
+    "tiny-gemma2",
+    "tiny-gemma3",
+    "tiny-phi3",
+    "tiny-olmo2",
+];
 
 /// The recorded results are f32 arithmetic, which a second f64 implementation found within 6e-5 of the truth; it
 /// asks for 1e-4 itself (check_numpy.py beside the recordings).
@@ -27,8 +39,9 @@ const TRACE_TOLERANCE: f64 = 2e-5;
 
 fn runner(model: &str) -> ReferenceRunner {
     let files = ModelFiles::open(&golden::path(model)).unwrap_or_else(|e| panic!("{model}: {e}"));
+    let max_model_len = files.spec.max_position_embeddings.min(256) as u32;
     let options =
-        ReferenceOptions { block_count: 64, slot_count: 4, max_batched_tokens: 256, max_model_len: 256, max_steps: 16 };
+        ReferenceOptions { block_count: 64, slot_count: 4, max_batched_tokens: 256, max_model_len, max_steps: 16 };
     ReferenceRunner::new(&files, options).unwrap_or_else(|e| panic!("{model}: {e}"))
 }
 
@@ -124,6 +137,15 @@ fn heads_first(rows: &[f64], shape: &[usize]) -> Vec<f64> {
         }
     }
     out
+}
+
+#[test]
+fn files_of_the_original_gpt2_repositories_are_the_same_model() {
+    let mut renamed = runner("tiny-gpt2/hub-names");
+    let mut original = runner("tiny-gpt2");
+    for prompt in model_prompts("tiny-gpt2") {
+        assert_eq!(renamed.logits(&prompt.ids).unwrap(), original.logits(&prompt.ids).unwrap());
+    }
 }
 
 #[test]

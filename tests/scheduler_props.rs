@@ -1,13 +1,15 @@
-//! Random lives of the scheduler on the mock runner: arrivals, cancels, lengths, pools, chunks, steps, run-ahead,
-//! device losses. Whatever the mix, each request yields the tokens that it would yield alone, everything ends, and
-//! no block is lost.
+//! Random lives of the scheduler on the mock runner: arrivals, cancels, lengths, pools, chunks, steps, run-ahead, policies,
+//! swapping, device losses. Whatever the mix, each request yields the tokens that it would yield alone, everything ends, and no
+//! block is lost. `sim.rs` lives longer and wilder; what fails here shrinks to a small case.
 
 use octavo::base::{RequestId, SeqId, TokenId, rng};
 use octavo::runner::mock::{Fault, MockOptions, MockRunner};
 use octavo::runner::{ModelRunner, RunError, StepResult, Wait};
 use octavo::sampling::{SamplingParams, SamplingRow};
 use octavo::sched::plan::StepPlan;
-use octavo::sched::{FinishReason, NewSequence, SchedEvent, Scheduler, SchedulerConfig};
+use octavo::sched::{
+    FinishReason, NewSequence, Policy, PreemptReason, Preemption, Released, SchedEvent, Scheduler, SchedulerConfig,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +33,9 @@ struct Job {
     seed: Option<u64>,
     /// Ticks after arrival at which the user leaves.
     cancel: Option<u32>,
+    priority: i32,
+    /// After its arrival.
+    deadline: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,18 +54,10 @@ fn job() -> impl Strategy<Value = Job> {
     let shape = (0..12u32, 0..3u32, 0..70usize, 1..40usize, 1..60u32);
     let flags = (any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.1));
     let rest = (prop::option::weighted(0.3, any::<u64>()), prop::option::weighted(0.2, 0..60u32));
-    (shape, flags, rest).prop_map(
-        |((delay, family, shared, own, max_tokens), (stops, salted, score), (seed, cancel))| Job {
-            delay,
-            family,
-            shared,
-            own,
-            max_tokens,
-            stops,
-            salted,
-            score,
-            seed,
-            cancel,
+    let urgency = (0..3i32, prop::option::weighted(0.5, 1000..200_000u64));
+    (shape, flags, rest, urgency).prop_map(
+        |((delay, family, shared, own, max_tokens), (stops, salted, score), (seed, cancel), (priority, deadline))| {
+            Job { delay, family, shared, own, max_tokens, stops, salted, score, seed, cancel, priority, deadline }
         },
     )
 }
@@ -71,8 +68,26 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     // The smallest pool holds the longest sequence and little else.
     let device = (10..26u32, prop_oneof![Just(0u32), Just(40)], prop_oneof![4 => Just(0u32), 1 => Just(8)]);
     let faults = prop::option::weighted(0.3, (1..60u64, any::<bool>()));
-    (limits, modes, device, faults, prop::collection::vec(job(), 1..60), any::<u64>()).prop_map(
-        |((seqs, batch, threshold), (chunked, cache, steps, in_flight), (blocks, eos, bad), fault, jobs, pace)| {
+    // Simplest first: that is where shrinking leads.
+    let policies = prop_oneof![
+        3 => Just(Policy::Fcfs),
+        1 => Just(Policy::Priority),
+        1 => Just(Policy::Edf),
+        1 => Just(Policy::PhaseSplit)
+    ];
+    let preemptions = prop_oneof![Just(Preemption::Recompute), Just(Preemption::Swap), Just(Preemption::Auto)];
+    let hosts = prop_oneof![2 => Just(0u32), 1 => 1..5u32, 2 => 5..30u32];
+    let choices = (policies, preemptions, hosts, any::<bool>(), 1..4usize);
+    (limits, modes, device, faults, prop::collection::vec(job(), 1..60), any::<u64>(), choices).prop_map(
+        |(
+            (seqs, batch, threshold),
+            (chunked, cache, steps, in_flight),
+            (blocks, eos, bad),
+            fault,
+            jobs,
+            pace,
+            (policy, preemption, host_blocks, host_cache, partial),
+        )| {
             let config = SchedulerConfig {
                 max_num_seqs: seqs,
                 max_num_batched_tokens: if chunked { batch } else { MAX_MODEL_LEN },
@@ -82,11 +97,17 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 prefix_cache: cache,
                 max_steps: steps,
                 max_in_flight: in_flight,
+                policy,
+                aging_micros: 20_000,
+                preemption: if host_blocks > 0 { preemption } else { Preemption::Recompute },
+                host_cache: host_cache && cache && host_blocks > 0,
+                max_num_partial_prefills: if chunked { partial } else { 1 },
                 ..SchedulerConfig::for_capacity(&MockOptions::default().capacity)
             };
             let mut options =
                 MockOptions { eos: EOS, eos_per_mille: eos, bad_logits_per_mille: bad, ..Default::default() };
             options.capacity.block_count = blocks;
+            options.capacity.host_blocks = host_blocks;
             options.fault = fault.map(|(epoch, at_submit)| {
                 let epoch = octavo::base::Epoch(epoch);
                 if at_submit { Fault::LostAtSubmit(epoch) } else { Fault::LostAtPoll(epoch) }
@@ -109,6 +130,7 @@ impl Job {
             stop_tokens,
             cache_salt: self.salted.then(|| "salt".to_string()),
             score: self.score,
+            priority: self.priority,
             ..NewSequence::new(RequestId(index as u64), prompt, self.max_tokens, sampling)
         }
     }
@@ -122,6 +144,8 @@ struct Seen {
     end: Option<FinishReason>,
     admissions: usize,
     cancelled: bool,
+    /// Smaller is more urgent; the order of arrival breaks ties.
+    rank: i64,
 }
 
 #[derive(Debug, Default)]
@@ -131,24 +155,41 @@ struct Trace {
     preemptions: u64,
     cached_tokens: usize,
     losses: usize,
+    swaps: usize,
+    /// Short prompts may pass a long one that waits for its turn.
+    may_pass: bool,
 }
 
 impl Trace {
     /// Checks the order of events as they come. `running` mirrors the order of admission.
     fn take(&mut self, events: &mut Vec<SchedEvent>, running: &mut Vec<SeqId>, waiting: &mut Vec<SeqId>) {
+        // By urgency.
+        let key = |seen: &BTreeMap<SeqId, Seen>, seq: &SeqId| (seen[seq].rank, *seq);
+        waiting.sort_by_key(|seq| key(&self.seen, seq));
+        running.sort_by_key(|seq| key(&self.seen, seq));
         for event in events.drain(..) {
             match event {
                 SchedEvent::Admitted { seq, cached_tokens, .. } => {
-                    assert_eq!(waiting.first(), Some(&seq), "first come, first served; the preempted before all");
-                    waiting.remove(0);
+                    if !self.may_pass {
+                        assert_eq!(waiting.first(), Some(&seq), "the most urgent first");
+                    }
+                    waiting.retain(|other| *other != seq);
                     running.push(seq);
+                    running.sort_by_key(|seq| key(&self.seen, seq));
                     self.cached_tokens += cached_tokens;
                     self.seen.get_mut(&seq).expect("added").admissions += 1;
                 }
-                SchedEvent::Preempted { seq, .. } => {
-                    assert_eq!(running.pop(), Some(seq), "the one admitted last gives way");
-                    waiting.insert(0, seq);
-                    self.preemptions += 1;
+                SchedEvent::Preempted { seq, reason, how, .. } => {
+                    running.retain(|other| *other != seq);
+                    waiting.push(seq);
+                    waiting.sort_by_key(|seq| key(&self.seen, seq));
+                    if let PreemptReason::NoBlock { wanted_by } = reason {
+                        let spared = running.last().filter(|last| **last != wanted_by);
+                        let least = spared.is_none_or(|last| key(&self.seen, last) < key(&self.seen, &seq));
+                        assert!(least, "{seq} gives way, but {spared:?} is less urgent");
+                        self.preemptions += 1;
+                        self.swaps += usize::from(matches!(how, Released::Swapped { .. }));
+                    }
                 }
                 SchedEvent::Token { seq, token } => {
                     let seen = self.seen.get_mut(&seq).expect("added");
@@ -164,6 +205,11 @@ impl Trace {
                     running.retain(|other| *other != seq);
                     waiting.retain(|other| *other != seq);
                 }
+                SchedEvent::Arrived { .. }
+                | SchedEvent::Chunk { .. }
+                | SchedEvent::Decode { .. }
+                | SchedEvent::Evicted { .. }
+                | SchedEvent::Copied { .. } => {}
             }
         }
     }
@@ -177,7 +223,8 @@ fn live(scenario: &Scenario) -> Trace {
     let Scenario { config, options, jobs, pace } = scenario;
     let mut runner = MockRunner::new(options.clone());
     let mut scheduler = Scheduler::new(config.clone(), options.capacity).expect("the config is sound");
-    let mut trace = Trace::default();
+    let may_pass = config.long_prefill_token_threshold > 0 && config.max_num_partial_prefills > 1;
+    let mut trace = Trace { may_pass, ..Trace::default() };
     let (mut running, mut waiting) = (Vec::new(), Vec::new());
     let (mut plan, mut result, mut events) = (StepPlan::default(), StepResult::default(), Vec::new());
     let mut arrivals = Vec::new();
@@ -190,10 +237,18 @@ fn live(scenario: &Scenario) -> Trace {
     for tick in 0.. {
         assert!(tick < MAX_TICKS, "no end in sight: {:?}", scheduler.stats());
         for (_, index) in arrivals.extract_if(.., |(due, _)| *due <= tick) {
-            let id = scheduler.add(jobs[index].request(index), &mut events).expect("the pool holds any of these");
+            let now = runner.now_micros();
+            let mut new = jobs[index].request(index);
+            (new.arrival_micros, new.deadline_micros) = (now, jobs[index].deadline.map(|after| now + after));
+            let rank = match config.policy {
+                Policy::Fcfs | Policy::PhaseSplit => 0,
+                Policy::Priority => now as i64 + i64::from(new.priority) * config.aging_micros as i64,
+                Policy::Edf => new.deadline_micros.unwrap_or(now + config.deadline_micros) as i64,
+            };
+            let id = scheduler.add(new, &mut events).expect("the pool holds any of these");
             assert_eq!(id, SeqId(index as u64));
             waiting.push(id);
-            trace.seen.insert(id, Seen::default());
+            trace.seen.insert(id, Seen { rank, ..Seen::default() });
             departures.extend(jobs[index].cancel.map(|after| (tick + after, id)));
         }
         for (_, id) in departures.extract_if(.., |(due, _)| *due <= tick) {
@@ -239,18 +294,23 @@ fn live(scenario: &Scenario) -> Trace {
         }
         if lost {
             trace.losses += 1;
-            scheduler.requeue_all();
+            scheduler.requeue_all(&mut events);
             scheduler.check();
-            waiting.splice(0..0, running.drain(..));
+            trace.take(&mut events, &mut running, &mut waiting);
+            assert!(running.is_empty(), "nobody runs on a lost device");
+            let now = runner.now_micros();
             runner = MockRunner::new(MockOptions { fault: None, ..options.clone() });
+            runner.advance(now);
         }
         if arrivals.is_empty() && !scheduler.has_work() {
             break;
         }
     }
+    // Host blocks that the last plan loaded from are let go when the next one is asked for.
+    assert!(!scheduler.schedule(&mut plan, &mut events), "there is nothing left to plan");
     let stats = scheduler.stats();
     assert_eq!((stats.waiting, stats.running, stats.in_flight), (0, 0, 0));
-    assert_eq!(stats.blocks_free, stats.blocks_total, "blocks leaked");
+    assert_eq!((stats.blocks_free, stats.host_used), (stats.blocks_total, 0), "blocks leaked");
     assert_eq!(stats.preemptions, trace.preemptions);
     trace
 }
@@ -305,7 +365,7 @@ fn the_scenarios_reach_preemption_hits_losses_and_several_steps() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut random = TestRunner::deterministic();
-    let (mut preempted, mut hit, mut lost, mut multi, mut steps) = (0, 0, 0, 0, 0);
+    let (mut preempted, mut hit, mut lost, mut multi, mut steps, mut swapped) = (0, 0, 0, 0, 0, 0);
     for _ in 0..60 {
         let trace = live(&scenario().new_tree(&mut random).expect("a scenario").current());
         preempted += usize::from(trace.preemptions > 1);
@@ -313,10 +373,12 @@ fn the_scenarios_reach_preemption_hits_losses_and_several_steps() {
         lost += trace.losses;
         multi += usize::from(trace.plans.iter().any(|plan| plan.contains(" x4") || plan.contains(" x8")));
         steps += trace.plans.len();
+        swapped += usize::from(trace.swaps > 0);
     }
     assert!(preempted >= 10, "{preempted} of 60 scenarios preempt repeatedly");
     assert!(hit >= 20, "{hit} of 60 scenarios hit the cache");
     assert!(lost >= 8, "{lost} of 60 scenarios lose the device");
     assert!(multi >= 10, "{multi} of 60 scenarios run several steps");
+    assert!(swapped >= 5, "{swapped} of 60 scenarios swap");
     assert!(steps >= 60 * 100, "{steps} plans");
 }

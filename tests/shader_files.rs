@@ -4,7 +4,7 @@
 use naga::{Module, TypeInner};
 use octavo::base::{DType, KV_CHUNK};
 use octavo::gpu::{DeviceKind, Profile, reflect, shader, shader_paths};
-use octavo::kernels::{self, act_mul, attn_combine, embed, matmul, norm, sample};
+use octavo::kernels::{self, act_mul, attn_combine, embed, experts, matmul, norm, norm_add, qk_norm, sample};
 use octavo::layout::inputs::{BAD_LOGITS, NONE, SeqState, StepHeader};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -77,11 +77,37 @@ fn signatures(module: &Module) -> BTreeMap<String, String> {
     functions.collect()
 }
 
+/// The text of what a file uses: libraries, and some implementation of each slot, both of which use nothing themselves.
+fn used_by(text: &str) -> String {
+    let shaders = folder("shaders");
+    let words =
+        text.lines().filter_map(|line| line.strip_prefix("//! ")).map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut used = String::new();
+    for words in words {
+        for name in &words[1..] {
+            let path = match words[0] {
+                "use" => shaders.join(format!("{name}.wgsl")),
+                "slot" => {
+                    let slot = folder(&format!("shaders/slots/{name}"));
+                    let mut files: Vec<PathBuf> = std::fs::read_dir(slot).unwrap().map(|f| f.unwrap().path()).collect();
+                    files.retain(|file| !file.ends_with("contract.wgsl"));
+                    files.into_iter().max().unwrap()
+                }
+                _ => continue,
+            };
+            used.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+    used
+}
+
 #[test]
 fn slots_keep_their_contracts() {
     // Names that implementations take from the kernel that uses them.
     const AROUND: &str = "const WG_X: u32 = 8u; const HEAD_DIM: u32 = 64u; const EPS: f32 = 1e-6;
-        struct Params { out_stride: u32, out_offset: u32, row_count: u32 }
+        const TILE: u32 = 4u; const ROTARY_DIM: u32 = 64u;
+        struct Params { out_stride: u32, out_offset: u32, row_count: u32, x_stride: u32, cap: f32, group_count: u32,
+            first_sample: u32, sample_limit: u32, first_expert: u32, expert_count: u32, pairs_per_input: u32 }
         @group(0) @binding(20) var<uniform> params: Params;
         @group(0) @binding(21) var<storage, read_write> out: array<f32>;\n";
     let parse = |name: &str, text: &str| {
@@ -104,12 +130,7 @@ fn slots_keep_their_contracts() {
         let promised = strip(signatures(&parse(contract, text)));
         assert!(!promised.is_empty(), "{contract} promises nothing");
         for (name, text) in all.iter().filter(|(name, _)| name.starts_with(slot) && name != contract) {
-            let used = if text.contains("//! slot reduce") {
-                all.iter().find(|(name, _)| name == "reduce/workgroup.wgsl").map(|(_, text)| text.as_str())
-            } else {
-                None
-            };
-            let given = strip(signatures(&parse(name, &format!("{}{text}", used.unwrap_or_default()))));
+            let given = strip(signatures(&parse(name, &format!("{}{text}", used_by(text)))));
             for (function, signature) in &promised {
                 assert_eq!(given.get(function), Some(signature), "{name}: fn {function}");
             }
@@ -192,14 +213,31 @@ fn structures_have_the_same_layout_on_both_sides() {
         );
     }
     same_layout!("norm", norm::NormParams, "NormParams", [width, eps, first_sample]);
-    same_layout!("embed", embed::EmbedParams, "EmbedParams", [blocks, first_token, token_count]);
-    same_layout!("act_mul", act_mul::ActMulParams, "ActMulParams", [width]);
+    same_layout!("norm_add", norm_add::NormAddParams, "NormAddParams", [width, eps, next_eps]);
+    same_layout!("qk_norm", qk_norm::QkNormParams, "QkNormParams", [query_width, key_width, stride, eps]);
+    same_layout!("combine_experts", experts::CombineExpertsParams, "CombineExpertsParams", [width]);
+    same_layout!("embed", embed::EmbedParams, "EmbedParams", [blocks, first_entry, entry_count, scale]);
+    same_layout!("act_mul", act_mul::ActMulParams, "ActMulParams", [width, rows_per_token]);
     same_layout!("attn_combine", attn_combine::CombineParams, "CombineParams", [chunk_stride]);
     same_layout!(
         "matmul",
         matmul::MatmulParams,
         "MatmulParams",
-        [blocks, segments, group_count, row_count, out_offset, out_stride, x_stride, first_token, token_limit,]
+        [
+            blocks,
+            segments,
+            group_count,
+            row_count,
+            out_offset,
+            out_stride,
+            x_stride,
+            first_sample,
+            sample_limit,
+            first_expert,
+            expert_count,
+            pairs_per_input,
+            cap,
+        ]
     );
 }
 
@@ -218,6 +256,7 @@ fn constants_are_the_same_on_both_sides() {
     assert_eq!(constant("lib/step_inputs.wgsl", "NONE"), u64::from(NONE));
     assert_eq!(constant("kernels/sample_pick.wgsl", "BAD_LOGITS"), u64::from(BAD_LOGITS));
     assert_eq!(constant("lib/chunk.wgsl", "KV_CHUNK"), KV_CHUNK as u64);
+    assert_eq!(constant("lib/routes.wgsl", "NO_PAIR"), u64::from(NONE));
     // Whoever writes NONE as a number means that number; the block size is written as a shift and a mask.
     assert!(
         all["kernels/rope_kv.wgsl"].contains("row.z == 0xffffffffu") || all["kernels/rope_kv.wgsl"].contains("NONE")
@@ -288,6 +327,8 @@ fn twins_bear_the_names_of_their_kernels() {
         "resolve" | "update" => None,
         "attn_combine" => Some("attention"),
         "sample_pick" | "sample_scan" => Some("sample"),
+        "norm_add" | "qk_norm" => Some("norm"),
+        "route_experts" | "group_experts" | "combine_experts" => Some("experts"),
         other => Some(other),
     };
     for kernel in kernels::ALL {

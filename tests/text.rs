@@ -2,6 +2,7 @@
 //! (tests/golden/{chat,smollm2}), and against each other on random tokens.
 
 use octavo::model::files::ModelFiles;
+use octavo::model::text_files;
 use octavo::sampling::stop::StopMatcher;
 use octavo::text::{ChatMessage, ChatTemplate, Detokenizer, RenderOptions, TextFiles, Tokenizer, TokenizerFile};
 use serde::Deserialize;
@@ -268,6 +269,7 @@ fn check_chat(template: &ChatTemplate, tokenizer: &Tokenizer, case: &ChatCase) {
         add_generation_prompt: case.add_generation_prompt,
         tools: case.tools.clone(),
         kwargs: case.kwargs.clone(),
+        template: None,
     };
     let rendered = template.render(&case.messages, &options);
     if let Some(expected) = &case.error {
@@ -298,8 +300,7 @@ fn smollm2_chats_render_as_transformers_does() {
     let chats: Chats = golden_json("smollm2/chat.json");
     let (bos, eos) = (files.bos_token.as_deref(), files.eos_token.as_deref());
     assert_eq!((bos, eos), (Some("<|im_start|>"), Some("<|im_end|>")));
-    let source = files.chat_template.as_deref().expect("SmolLM2 has a template");
-    let template = ChatTemplate::new(source, bos, eos).unwrap();
+    let template = ChatTemplate::from_files(&files).expect("SmolLM2 has a template").unwrap();
     let tokenizer = smollm2_tokenizer(&files);
     assert_eq!(chats.cases.len(), 24);
     for case in &chats.cases {
@@ -309,11 +310,70 @@ fn smollm2_chats_render_as_transformers_does() {
 
 #[test]
 fn templates_of_the_tiny_models_compile() {
-    for model in ["tiny-llama", "tiny-llama3-rope", "tiny-qwen2", "tiny-qwen3"] {
-        let files = ModelFiles::open(&golden(model)).unwrap().text;
-        let source = files.chat_template.unwrap_or_else(|| panic!("{model} has no template"));
-        let template = ChatTemplate::new(&source, files.bos_token.as_deref(), files.eos_token.as_deref()).unwrap();
+    let models = [
+        "tiny-gemma2",
+        "tiny-gemma3",
+        "tiny-gpt2",
+        "tiny-llama",
+        "tiny-llama3-rope",
+        "tiny-mistral",
+        "tiny-olmo2",
+        "tiny-phi3",
+        "tiny-qwen2",
+        "tiny-qwen3",
+        "tiny-qwen3-moe",
+    ];
+    for model in models {
+        let files = text_files::from_folder(&golden(model)).unwrap();
+        let template = ChatTemplate::from_files(&files).unwrap_or_else(|| panic!("{model} has no template")).unwrap();
         let text = template.render(&[ChatMessage::new("user", "Hello?")], &RenderOptions::default()).unwrap();
         assert!(text.contains("Hello?"), "{model}: {text:?}");
     }
+}
+
+/// A folder with these files and what it says about text.
+fn folder_with(files: &[(&str, &str)]) -> TextFiles {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    text_files::from_folder(folder.path()).unwrap()
+}
+
+#[test]
+fn templates_are_found_wherever_a_folder_keeps_them() {
+    let in_config = ("tokenizer_config.json", r#"{"chat_template": "config"}"#);
+    let named = r#"{"chat_template": [{"name": "default", "template": "config"}, {"name": "tool_use", "template": "tools"},
+                    {"name": "nameless"}]}"#;
+    let named = ("tokenizer_config.json", named);
+    let file = ("chat_template.jinja", "file");
+    let rag = ("additional_chat_templates/rag.jinja", "rag");
+    let other = ("additional_chat_templates/notes.txt", "notes");
+    let processor = ("chat_template.json", r#"{"chat_template": "processor"}"#);
+    let cases: [(&[(&str, &str)], Option<&str>, &[(&str, &str)]); 7] = [
+        (&[], None, &[]),
+        (&[in_config], Some("config"), &[]),
+        (&[in_config, file], Some("file"), &[]),
+        (&[named], Some("config"), &[("tool_use", "tools")]),
+        (&[named, file, rag, other], Some("file"), &[("rag", "rag"), ("tool_use", "tools")]),
+        (&[processor], Some("processor"), &[]),
+        (&[in_config, processor], Some("config"), &[]),
+    ];
+    for (files, default, named) in cases {
+        let found = folder_with(files);
+        assert_eq!(found.chat_template.as_deref(), default, "{files:?}");
+        let list: Vec<_> =
+            found.named_templates.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect();
+        assert_eq!(list, named, "{files:?}");
+    }
+}
+
+#[test]
+fn a_template_that_is_not_text_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("chat_template.jinja"), [0xFF, 0xFE]).unwrap();
+    let error = text_files::from_folder(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("chat_template.jinja is not UTF-8"), "{error}");
 }

@@ -1,8 +1,12 @@
 //! kernel attention
 //! slot kv reduce
-//! use lib/step_inputs lib/chunk
+//! use lib/step_inputs lib/chunk lib/math
 // Causal attention over paged KV for a tile of queries of one sequence: QUERIES rows times HEADS_PER_TILE of the query heads
 // that share a key and value head. KV positions are taken in chunks of KV_CHUNK, counted from position 0.
+//
+// A query sees the WINDOW last positions up to its own. What lies before the window of a tile's first query is never read: its
+// blocks may be somebody else's. Chunks and lanes keep their positions nevertheless, and what is masked adds nothing, so that a
+// query gets the same bits from any tile.
 //
 // With DECODE a tile is one decode row, else it comes from the host's tile list. With SPLIT the workgroup computes one chunk
 // and stores its partial result (attn_combine merges them); else it walks all chunks. The bits are the same.
@@ -44,9 +48,20 @@ fn kv_octet(tile: Tile, position: u32) -> u32 {
     return ((block * KV_HEADS + tile.kv_head) * 16u + (position & 15u)) * OCTETS;
 }
 
-// scores[member][j] = scale * query . key, one position a lane.
-fn score_chunk(tile: Tile, start: u32, length: u32, lane: u32) {
-    for (var j = lane; j < length; j += WG_X) {
+// The first position of a chunk's round of lanes that holds position `first` of the chunk.
+fn round_of(first: u32) -> u32 {
+    return first / WG_X * WG_X;
+}
+
+// scores[member][j] = scale * query . key, one position a lane, for positions `first` to `length` of the chunk.
+fn score_chunk(tile: Tile, start: u32, first: u32, length: u32, lane: u32) {
+    for (var j = round_of(first) + lane; j < length; j += WG_X) {
+        if j < first {
+            for (var member = 0u; member < TILE; member++) {
+                scores[member * KV_CHUNK + j] = MASKED;
+            }
+            continue;
+        }
         let at = kv_octet(tile, start + j);
         var products: array<vec4<f32>, TILE>;
         for (var o = 0u; o < OCTETS; o++) {
@@ -60,25 +75,29 @@ fn score_chunk(tile: Tile, start: u32, length: u32, lane: u32) {
         }
         for (var member = 0u; member < TILE; member++) {
             let query = member / HEADS_PER_TILE;
-            let visible = start + j <= tile.first_position + query;
+            let position = tile.first_position + query;
+            let visible = start + j <= position && position - (start + j) < WINDOW;
             let product = products[member];
-            let score = SCALE * ((product.x + product.y) + (product.z + product.w));
+            var score = SCALE * ((product.x + product.y) + (product.z + product.w));
+            if CAP > 0.0 {
+                score = soft_cap(score, CAP);
+            }
             scores[member * KV_CHUNK + j] = select(MASKED, score, visible);
         }
     }
 }
 
 // Turns scores into exp(score - maximum of the chunk) and prepares the merge of the chunk into what came before.
-fn softmax_chunk(length: u32, lane: u32) {
+fn softmax_chunk(first: u32, length: u32, lane: u32) {
     for (var member = 0u; member < TILE; member++) {
         let row = member * KV_CHUNK;
         var maximum = MASKED;
-        for (var j = lane; j < length; j += WG_X) {
+        for (var j = round_of(first) + lane; j < length; j += WG_X) {
             maximum = max(maximum, scores[row + j]);
         }
         maximum = reduce_max(maximum, lane);
         var sum = 0.0;
-        for (var j = lane; j < length; j += WG_X) {
+        for (var j = round_of(first) + lane; j < length; j += WG_X) {
             let score = scores[row + j];
             // By select, not by exp of a huge negative number: in a chunk that is masked throughout, score - maximum is 0.
             let weight = select(0.0, exp(score - maximum), score > 0.5 * MASKED);
@@ -109,17 +128,17 @@ fn weigh(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, j: u
 }
 
 // sums[member] = merge(sums[member], weights . values), eight elements of ROW_BATCH members a lane.
-fn weigh_chunk(tile: Tile, start: u32, length: u32, lane: u32) {
+fn weigh_chunk(tile: Tile, start: u32, chunk_first: u32, length: u32, lane: u32) {
     for (var i = lane; i < TILE / ROW_BATCH * OCTETS; i += WG_X) {
         let first = i / OCTETS * ROW_BATCH;
         let octet = i % OCTETS;
         var low: Batch;
         var high: Batch;
-        for (var block = 0u; block < length; block += 16u) {
+        for (var block = chunk_first / 16u * 16u; block < length; block += 16u) {
             let at = kv_octet(tile, start + block) + octet;
             let count = min(16u, length - block);
             // Four positions a round: lavapipe counts rounds (see kernels/attention.rs), and they cost time.
-            var j = 0u;
+            var j = chunk_first - min(chunk_first, block);
             for (; j + 4u <= count; j += 4u) {
                 weigh(&low, &high, first, block + j, at + j * OCTETS);
                 weigh(&low, &high, first, block + j + 1u, at + (j + 1u) * OCTETS);
@@ -170,13 +189,17 @@ fn main(
     tile.kv_head = workgroup.y / HEAD_TILES;
     tile.first_head = tile.kv_head * GROUP + workgroup.y % HEAD_TILES * HEADS_PER_TILE;
     let context = tile.first_position + tile.query_count;
-    var chunk = 0u;
+    var earliest = 0u;
+    if WINDOW != NONE {
+        earliest = tile.first_position - min(tile.first_position, WINDOW - 1u);
+    }
+    var chunk = earliest / KV_CHUNK;
     var chunks = (context + KV_CHUNK - 1u) / KV_CHUNK;
     if SPLIT {
-        if workgroup.z >= chunks {
+        chunk += workgroup.z;
+        if chunk >= chunks {
             return;
         }
-        chunk = workgroup.z;
         chunks = chunk + 1u;
     }
 
@@ -191,10 +214,11 @@ fn main(
     workgroupBarrier();
     for (; chunk < chunks; chunk++) {
         let start = chunk * KV_CHUNK;
+        let first = earliest - min(earliest, start);
         let length = min(KV_CHUNK, context - start);
-        score_chunk(tile, start, length, lane);
-        softmax_chunk(length, lane);
-        weigh_chunk(tile, start, length, lane);
+        score_chunk(tile, start, first, length, lane);
+        softmax_chunk(first, length, lane);
+        weigh_chunk(tile, start, first, length, lane);
     }
 
     for (var i = lane; i < tile.query_count * HEADS_PER_TILE * QUADS; i += WG_X) {

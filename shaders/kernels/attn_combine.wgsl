@@ -1,6 +1,7 @@
 //! kernel attn_combine
 //! use lib/step_inputs lib/chunk
-// Merges the partial results of a decode row's chunks, in chunk order: one workgroup a row and head.
+// Merges the partial results of a decode row's chunks, in chunk order: one workgroup a row and head. Partials are counted from
+// the first chunk that the row's window reaches.
 
 struct CombineParams {
     chunk_stride: u32,    // chunks that the partial buffer has room for, per row and head
@@ -23,7 +24,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         return;
     }
     let head = workgroup.x * HEADS + workgroup.y;
-    let chunks = (row.z + KV_CHUNK) / KV_CHUNK;
+    var chunks = (row.z + KV_CHUNK) / KV_CHUNK;
+    if WINDOW != NONE {
+        chunks -= (row.z - min(row.z, WINDOW - 1u)) / KV_CHUNK;
+    }
     for (var i = local.x; i < QUADS; i += WG_X) {
         var sum = vec4(0.0);
         var running = vec2(MASKED, 0.0);

@@ -1,12 +1,13 @@
 //! kernel embed
 //! slot weights
-// x[row] = embedding of the row's token, one workgroup a row; one dispatch for each shard of the vocabulary.
+// x[row] = scale * embedding of the row's token, one workgroup a row; one dispatch for each shard of the vocabulary. With
+// POSITIONS the table is indexed by the row's position instead, and its vectors are added to what is there.
 
 struct EmbedParams {
     blocks: u32,          // blocks of 32 columns
-    first_token: u32,     // of the shard
-    token_count: u32,     // in the shard
-    reserved: u32,
+    first_entry: u32,     // of the shard
+    entry_count: u32,     // in the shard
+    scale: f32,
 }
 
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
@@ -16,14 +17,21 @@ struct EmbedParams {
 @compute @workgroup_size(WG_X, WG_Y, WG_Z)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     let row = workgroup.x;
-    let token = rows[row].x - params.first_token;
-    if token >= params.token_count {
+    // Entries before the shard wrap around, and so does the position of padding.
+    let entry = select(rows[row].x, rows[row].z, POSITIONS) - params.first_entry;
+    if entry >= params.entry_count {
         return;
     }
     for (var block = local.x; block < params.blocks; block += WG_X) {
-        let weights = load_block(token >> 5u, params.blocks, block, token & 31u);
+        let weights = load_block(entry >> 5u, params.blocks, block, entry & 31u);
         for (var i = 0u; i < 8u; i++) {
-            x[(row * params.blocks + block) * 8u + i] = decode4(weights, i);
+            let at = (row * params.blocks + block) * 8u + i;
+            let vector = decode4(weights, i) * params.scale;
+            if POSITIONS {
+                x[at] += vector;
+            } else {
+                x[at] = vector;
+            }
         }
     }
 }

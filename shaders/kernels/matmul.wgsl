@@ -1,6 +1,5 @@
 //! kernel matmul
-//! slot weights epilogue
-//! use lib/step_inputs
+//! slot weights epilogue batch
 // out[token][row] = epilogue(sum over columns of weights[row][column] * x[token][column]), for any number of tokens.
 //
 // Eight lanes own a group of 32 output rows, four rows each, and hold a tile of TILE tokens in registers. Columns are cut
@@ -15,8 +14,12 @@ struct MatmulParams {
     out_offset: u32,      // where this shard's output begins in a row
     out_stride: u32,
     x_stride: u32,        // in vectors of four
-    first_token: u32,     // of the samples that this dispatch covers
-    token_limit: u32,     // most tokens this dispatch covers
+    first_sample: u32,    // for wanted rows: the first of this pass, and the most of a pass
+    sample_limit: u32,
+    first_expert: u32,    // for experts: those whose matrices the shard holds, each of group_count groups,
+    expert_count: u32,
+    pairs_per_input: u32, // and how many pairs in a row read the same row of x
+    cap: f32,             // of a soft limit
 }
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
@@ -27,16 +30,18 @@ alias Sums = array<vec4<f32>, TILE>;
 
 var<workgroup> partial: array<vec4<f32>, WG_X * SEGMENT_LANES * select(1u, TILE, SEGMENT_LANES > 1u)>;
 
-fn token_count() -> u32 {
-    if SAMPLED {
-        return min(inputs.header.sample_count - min(params.first_token, inputs.header.sample_count), params.token_limit);
-    }
-    return inputs.header.row_count;
-}
-
-fn add_columns(sums: ptr<function, Sums>, w0: vec4<f32>, w1: vec4<f32>, w2: vec4<f32>, w3: vec4<f32>, x_at: u32) {
+// The weights are four columns of four rows; `at` counts vectors of x.
+fn add_columns(
+    sums: ptr<function, Sums>,
+    w0: vec4<f32>,
+    w1: vec4<f32>,
+    w2: vec4<f32>,
+    w3: vec4<f32>,
+    batch: Batch,
+    at: u32,
+) {
     for (var t = 0u; t < TILE; t++) {
-        let v = x[x_at + t * params.x_stride];
+        let v = x[input_at(batch, t) + at];
         var sum = (*sums)[t];
         sum = fma(vec4(w0.x, w1.x, w2.x, w3.x), vec4(v.x), sum);
         sum = fma(vec4(w0.y, w1.y, w2.y, w3.y), vec4(v.y), sum);
@@ -46,33 +51,33 @@ fn add_columns(sums: ptr<function, Sums>, w0: vec4<f32>, w1: vec4<f32>, w2: vec4
     }
 }
 
-fn add_segment(sums: ptr<function, Sums>, segment: u32, group: u32, lane: u32, token: u32) {
+fn add_segment(sums: ptr<function, Sums>, segment: u32, group: u32, lane: u32, batch: Batch) {
     let length = (params.blocks + params.segments - 1u) / params.segments;
     let begin = segment * length;
     let end = min(begin + length, params.blocks);
+    let first = first_group(batch);
     for (var block = begin; block < end; block++) {
-        let b0 = load_block(group, params.blocks, block, lane);
-        let b1 = load_block(group, params.blocks, block, lane + 8u);
-        let b2 = load_block(group, params.blocks, block, lane + 16u);
-        let b3 = load_block(group, params.blocks, block, lane + 24u);
-        let at = token * params.x_stride + block * 8u;
+        let b0 = load_block(first + group, params.blocks, block, lane);
+        let b1 = load_block(first + group, params.blocks, block, lane + 8u);
+        let b2 = load_block(first + group, params.blocks, block, lane + 16u);
+        let b3 = load_block(first + group, params.blocks, block, lane + 24u);
+        let at = block * 8u;
         // Written out, so that each `i` is a constant and decoding needs no dynamic index.
-        add_columns(sums, decode4(b0, 0u), decode4(b1, 0u), decode4(b2, 0u), decode4(b3, 0u), at);
-        add_columns(sums, decode4(b0, 1u), decode4(b1, 1u), decode4(b2, 1u), decode4(b3, 1u), at + 1u);
-        add_columns(sums, decode4(b0, 2u), decode4(b1, 2u), decode4(b2, 2u), decode4(b3, 2u), at + 2u);
-        add_columns(sums, decode4(b0, 3u), decode4(b1, 3u), decode4(b2, 3u), decode4(b3, 3u), at + 3u);
-        add_columns(sums, decode4(b0, 4u), decode4(b1, 4u), decode4(b2, 4u), decode4(b3, 4u), at + 4u);
-        add_columns(sums, decode4(b0, 5u), decode4(b1, 5u), decode4(b2, 5u), decode4(b3, 5u), at + 5u);
-        add_columns(sums, decode4(b0, 6u), decode4(b1, 6u), decode4(b2, 6u), decode4(b3, 6u), at + 6u);
-        add_columns(sums, decode4(b0, 7u), decode4(b1, 7u), decode4(b2, 7u), decode4(b3, 7u), at + 7u);
+        add_columns(sums, decode4(b0, 0u), decode4(b1, 0u), decode4(b2, 0u), decode4(b3, 0u), batch, at);
+        add_columns(sums, decode4(b0, 1u), decode4(b1, 1u), decode4(b2, 1u), decode4(b3, 1u), batch, at + 1u);
+        add_columns(sums, decode4(b0, 2u), decode4(b1, 2u), decode4(b2, 2u), decode4(b3, 2u), batch, at + 2u);
+        add_columns(sums, decode4(b0, 3u), decode4(b1, 3u), decode4(b2, 3u), decode4(b3, 3u), batch, at + 3u);
+        add_columns(sums, decode4(b0, 4u), decode4(b1, 4u), decode4(b2, 4u), decode4(b3, 4u), batch, at + 4u);
+        add_columns(sums, decode4(b0, 5u), decode4(b1, 5u), decode4(b2, 5u), decode4(b3, 5u), batch, at + 5u);
+        add_columns(sums, decode4(b0, 6u), decode4(b1, 6u), decode4(b2, 6u), decode4(b3, 6u), batch, at + 6u);
+        add_columns(sums, decode4(b0, 7u), decode4(b1, 7u), decode4(b2, 7u), decode4(b3, 7u), batch, at + 7u);
     }
 }
 
 @compute @workgroup_size(WG_X, WG_Y, WG_Z)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
-    let token = workgroup.y * TILE;
-    let count = token_count();
-    if token >= count {
+    let batch = batch_at(workgroup.y);
+    if batch.count == 0u {
         return;
     }
     let group = workgroup.x * (WG_X / 8u) + local.x / 8u;
@@ -82,7 +87,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var segment = local.y; segment < params.segments; segment += SEGMENT_LANES) {
         var sums: Sums;
         if exists {
-            add_segment(&sums, segment, group, lane, token);
+            add_segment(&sums, segment, group, lane, batch);
         }
         for (var t = 0u; t < TILE; t++) {
             if SEGMENT_LANES == 1u {
@@ -102,8 +107,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
     if exists && local.y == 0u {
         for (var t = 0u; t < TILE; t++) {
-            if token + t < count {
-                finish(token + t, group * 32u + lane, total[t]);
+            if t < batch.count {
+                finish(output_row(batch, t), group * 32u + lane, total[t]);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! kernel norm
-//! slot reduce
+//! slot reduce norm
 //! use lib/step_inputs
-// RMSNorm, one workgroup a row: out = x * weight / sqrt(mean(x^2) + eps). With GATHER, row i of the output is the i-th row
-// whose logits are wanted.
+// Norm of each row, one workgroup a row: out = (x - mean) * weight / sqrt(mean((x - mean)^2) + eps) + bias, where a
+// root-mean-square norm has neither mean nor bias. With GATHER, row i of the output is the i-th row whose logits are wanted.
 
 struct NormParams {
     width: u32,           // in vectors of four
@@ -15,6 +15,10 @@ struct NormParams {
 @group(0) @binding(2) var<storage, read> weight: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(4) var<uniform> params: NormParams;
+
+fn folded(sums: vec4<f32>) -> f32 {
+    return (sums.x + sums.y) + (sums.z + sums.w);
+}
 
 @compute @workgroup_size(WG_X, WG_Y, WG_Z)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
@@ -30,14 +34,28 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         return;
     }
     let source_at = source * params.width;
+    let count = f32(params.width * 4u);
+    var mean = vec4(0.0);
+    if CENTERED {
+        var sums = vec4(0.0);
+        for (var i = lane; i < params.width; i += WG_X) {
+            sums += x[source_at + i];
+        }
+        mean = vec4(reduce_add(folded(sums), lane) / count);
+    }
     var squares = vec4(0.0);
     for (var i = lane; i < params.width; i += WG_X) {
-        squares = fma(x[source_at + i], x[source_at + i], squares);
+        let value = x[source_at + i] - mean;
+        squares = fma(value, value, squares);
     }
-    let sum = reduce_add((squares.x + squares.y) + (squares.z + squares.w), lane);
-    let scale = inverseSqrt(sum / f32(params.width * 4u) + params.eps);
+    let scale = inverseSqrt(reduce_add(folded(squares), lane) / count + params.eps);
     let to = workgroup.x * params.width;
     for (var i = lane; i < params.width; i += WG_X) {
-        out[to + i] = x[source_at + i] * scale * weight[i];
+        let value = (x[source_at + i] - mean) * scale * weight[i];
+        if CENTERED {
+            out[to + i] = value + norm_bias(i);
+        } else {
+            out[to + i] = value;
+        }
     }
 }

@@ -1,71 +1,80 @@
 //! kernel rope_kv
-//! slot kv qk_norm
+//! slot kv qk_norm rope
 // One workgroup a row and head. Query heads are normalised (if the model does) and rotated in place; key heads also go to
 // the KV cache at the row's index, and value heads go there as they are. Rotation pairs element i with i + ROTARY_DIM / 2.
 
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> cos_sin: array<vec2<f32>>;  // [position][ROTARY_DIM / 2]
-@group(0) @binding(3) var<storage, read_write> qkv: array<vec2<f32>>;
+@group(0) @binding(3) var<storage, read_write> qkv: array<f32>;
 @group(0) @binding(4) var<storage, read_write> keys: array<KvPair>;
 @group(0) @binding(5) var<storage, read_write> values: array<KvPair>;
 
-const PAIRS: u32 = HEAD_DIM / 2u;
-const ROTARY_PAIRS: u32 = ROTARY_DIM / 4u;
+const HALF: u32 = ROTARY_DIM / 2u;
 
-fn normalised(pair: vec2<f32>, at: u32, scale: f32, key: bool) -> vec2<f32> {
-    return pair * scale * vec2(head_weight(key, 2u * at), head_weight(key, 2u * at + 1u));
+struct Head {
+    at: u32,              // first element in qkv
+    key: bool,
+    scale: f32,           // of its norm
+    position: u32,
+}
+
+fn normed(head: Head, element: u32) -> f32 {
+    return qkv[head.at + element] * head.scale * head_weight(head.key, element);
+}
+
+// An element after norm and rotation; those past the rotary part stay.
+fn turned(head: Head, element: u32) -> f32 {
+    let own = normed(head, element);
+    if element >= ROTARY_DIM {
+        return own;
+    }
+    let second = element >= HALF;
+    let pair = select(element, element - HALF, second);
+    let other = normed(head, select(pair + HALF, pair, second));
+    let angle = turn(head.position, pair);
+    return fma(own, angle.x, select(-(other * angle.y), other * angle.y, second));
 }
 
 @compute @workgroup_size(WG_X, WG_Y, WG_Z)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     let lane = local.x;
-    let head = workgroup.x;
+    let index = workgroup.x;
     let row = rows[workgroup.y];
     if row.z == 0xffffffffu {
         return;
     }
-    let source_at = (workgroup.y * (HEADS + 2u * KV_HEADS) + head) * PAIRS;
+    var head: Head;
+    head.at = (workgroup.y * (HEADS + 2u * KV_HEADS) + index) * HEAD_DIM;
+    head.key = index >= HEADS;
+    head.position = row.z;
     // Cache layout: [block][kv head][token in block][element].
-    let kv_head = (head - min(head, HEADS)) % KV_HEADS;
-    let to = (((row.w >> 4u) * KV_HEADS + kv_head) * 16u + (row.w & 15u)) * PAIRS;
+    let kv_head = (index - min(index, HEADS)) % KV_HEADS;
+    let to = (((row.w >> 4u) * KV_HEADS + kv_head) * 16u + (row.w & 15u)) * (HEAD_DIM / 2u);
 
-    if head >= HEADS + KV_HEADS {
-        for (var i = lane; i < PAIRS; i += WG_X) {
-            values[to + i] = pack_pair(qkv[source_at + i]);
+    if index >= HEADS + KV_HEADS {
+        for (var i = lane; i < HEAD_DIM / 2u; i += WG_X) {
+            values[to + i] = pack_pair(vec2(qkv[head.at + 2u * i], qkv[head.at + 2u * i + 1u]));
         }
         return;
     }
-    let key = head >= HEADS;
     var squares = 0.0;
-    for (var i = lane; i < PAIRS; i += WG_X) {
-        squares += dot(qkv[source_at + i], qkv[source_at + i]);
+    for (var i = lane; i < HEAD_DIM; i += WG_X) {
+        squares = fma(qkv[head.at + i], qkv[head.at + i], squares);
     }
-    let scale = head_scale(squares, lane);
-    for (var i = lane; i < PAIRS - ROTARY_PAIRS; i += WG_X) {
-        if i < ROTARY_PAIRS {
-            let first = normalised(qkv[source_at + i], i, scale, key);
-            let second = normalised(qkv[source_at + i + ROTARY_PAIRS], i + ROTARY_PAIRS, scale, key);
-            let turn = row.z * (ROTARY_DIM / 2u) + 2u * i;
-            let cosine = vec2(cos_sin[turn].x, cos_sin[turn + 1u].x);
-            let sine = vec2(cos_sin[turn].y, cos_sin[turn + 1u].y);
-            let rotated_first = fma(first, cosine, -(second * sine));
-            let rotated_second = fma(second, cosine, first * sine);
-            if key {
-                keys[to + i] = pack_pair(rotated_first);
-                keys[to + i + ROTARY_PAIRS] = pack_pair(rotated_second);
-            } else {
-                qkv[source_at + i] = rotated_first;
-                qkv[source_at + i + ROTARY_PAIRS] = rotated_second;
-            }
-        } else {
-            // Past the rotary part, elements stay.
-            let at = i + ROTARY_PAIRS;
-            let plain = normalised(qkv[source_at + at], at, scale, key);
-            if key {
-                keys[to + at] = pack_pair(plain);
-            } else {
-                qkv[source_at + at] = plain;
-            }
+    head.scale = head_scale(squares, lane);
+    if head.key {
+        for (var i = lane; i < HEAD_DIM / 2u; i += WG_X) {
+            keys[to + i] = pack_pair(vec2(turned(head, 2u * i), turned(head, 2u * i + 1u)));
         }
+        return;
+    }
+    // In place: a lane reads both elements of a pair before it writes them.
+    for (var i = lane; i < HALF; i += WG_X) {
+        let first = turned(head, i);
+        let second = turned(head, i + HALF);
+        qkv[head.at + i] = first;
+        qkv[head.at + i + HALF] = second;
+    }
+    for (var i = ROTARY_DIM + lane; i < HEAD_DIM; i += WG_X) {
+        qkv[head.at + i] = normed(head, i);
     }
 }

@@ -9,10 +9,11 @@
 //! | array    | `83`                                                                                |
 //! | parent   | `58 20`, then the 32 bytes of the previous block's hash                             |
 //! | tokens   | `90`, then 16 unsigned integers (`00`..`17`, `18 xx`, `19 xxxx`, `1a xxxxxxxx`)     |
-//! | extra    | `f6` (null), or, in a first block with a salt, `81` and the salt as a text string   |
+//! | extra    | `f6` (null), or, in a first block with extra keys, an array of text strings         |
 //!
 //! The parent of a first block is `sha256(cbor(seed))`, the seed being a text string ([`HashChain::DEFAULT_SEED`]
-//! unless set). The salt stands in the first block alone; the chain carries it on.
+//! unless set). The extra keys are those of the chain ([`HashChain::with_extra_keys`]: an adapter's name, a model's
+//! identity), then the salt. They stand in the first block alone; the chain carries them on.
 
 use crate::base::{BLOCK_TOKENS, TokenId};
 use sha2::{Digest, Sha256};
@@ -31,6 +32,7 @@ impl std::fmt::Debug for BlockHash {
 #[derive(Clone, Debug)]
 pub struct HashChain {
     root: BlockHash,
+    extra: Vec<String>,
     buffer: Vec<u8>,
 }
 
@@ -42,7 +44,13 @@ impl HashChain {
     pub fn new(seed: &str) -> Self {
         let mut buffer = Vec::with_capacity(256);
         text(&mut buffer, seed);
-        Self { root: digest(&buffer), buffer }
+        Self { root: digest(&buffer), extra: Vec::new(), buffer }
+    }
+
+    /// The same chain with extra keys for every first block, besides the salt.
+    pub fn with_extra_keys(mut self, keys: &[&str]) -> Self {
+        self.extra = keys.iter().map(|key| (*key).to_owned()).collect();
+        self
     }
 
     /// The parent of first blocks.
@@ -67,12 +75,13 @@ impl HashChain {
         for token in tokens {
             head(out, UNSIGNED, u64::from(*token));
         }
-        match salt.filter(|_| parent.is_none()) {
-            Some(salt) => {
-                head(out, ARRAY, 1);
-                text(out, salt);
+        let extra = self.extra.iter().map(String::as_str).chain(salt);
+        match extra.clone().count() {
+            keys @ 1.. if parent.is_none() => {
+                head(out, ARRAY, keys as u64);
+                extra.for_each(|key| text(out, key));
             }
-            None => out.push(NULL),
+            _ => out.push(NULL),
         }
         digest(out)
     }
@@ -155,6 +164,7 @@ mod tests {
         assert_ne!(second, chain.next(Some(other), &tokens(0), None), "after another prefix");
         assert_ne!(first, chain.next(None, &tokens(0), Some("s")), "salt");
         assert_ne!(first, HashChain::new("b").next(None, &tokens(0), None), "seed");
+        assert_ne!(first, HashChain::new("a").with_extra_keys(&["s"]).next(None, &tokens(0), None), "extra key");
     }
 
     #[test]

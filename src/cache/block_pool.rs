@@ -12,7 +12,7 @@
 //! memory allows. Every operation is O(1) for a block.
 
 use super::block_list::{BlockList, Links};
-use super::{BlockKey, PrefixIndex};
+use super::{BlockKey, BlockName, PrefixIndex};
 use crate::base::{BlockId, Epoch, SeqId};
 use std::collections::VecDeque;
 
@@ -25,6 +25,15 @@ pub struct BlockCounts {
     pub pending: usize,
     /// Ready to be handed out, whether or not they are cached.
     pub free: usize,
+}
+
+/// A block just handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Which.
+    pub block: BlockId,
+    /// What was cached in it and is forgotten now; its content is still there until the block is written.
+    pub evicted: Option<BlockName>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,14 +91,22 @@ impl BlockPool {
     }
 
     /// A block for one holder, or `None` if none is free. Whatever was cached in it is forgotten.
-    pub fn allocate(&mut self) -> Option<BlockId> {
+    pub fn allocate(&mut self) -> Option<Taken> {
         let block = self.free.pop_front(&mut self.links)?;
-        self.index.forget(block);
+        let evicted = self.index.forget(block);
         let meta = &mut self.meta[block.index()];
         debug_assert_eq!(meta.refs, 0, "free block {block} has holders");
         meta.refs = 1;
         self.checked();
-        Some(block)
+        Some(Taken { block, evicted })
+    }
+
+    /// One more holder for a block that somebody holds, named or not. It must be copied before either of them writes to a
+    /// position that the other may read.
+    pub fn share(&mut self, block: BlockId) {
+        let meta = &mut self.meta[block.index()];
+        assert!(meta.refs > 0, "block {block} has no holder to share it with");
+        meta.refs += 1;
     }
 
     /// One more holder for a block found in the index; a free or pending one comes back to life.
@@ -162,9 +179,15 @@ impl BlockPool {
     }
 
     /// Takes a name back if `publisher` gave it; holders keep the block.
-    pub fn withdraw(&mut self, hash: &super::BlockHash, publisher: SeqId) {
-        self.index.withdraw(hash, publisher);
+    pub fn withdraw(&mut self, hash: &super::BlockHash, publisher: SeqId) -> bool {
+        let withdrawn = self.index.withdraw(hash, publisher);
         self.checked();
+        withdrawn
+    }
+
+    /// Takes all names back; holders keep their blocks.
+    pub fn clear_names(&mut self) {
+        self.index.clear();
     }
 
     /// Holders of a block.
@@ -234,15 +257,19 @@ mod tests {
         BlockKey { hash: BlockHash([name; 32]), parent: None, tokens: &TOKENS }
     }
 
+    fn next(pool: &mut BlockPool) -> Option<BlockId> {
+        pool.allocate().map(|taken| taken.block)
+    }
+
     fn take(pool: &mut BlockPool, count: usize) -> Vec<BlockId> {
-        (0..count).map(|_| pool.allocate().unwrap()).collect()
+        (0..count).map(|_| next(pool).unwrap()).collect()
     }
 
     #[test]
     fn blocks_come_in_id_order_and_run_out() {
         let mut pool = BlockPool::new(3);
         assert_eq!(take(&mut pool, 3), [0, 1, 2].map(BlockId));
-        assert_eq!(pool.allocate(), None);
+        assert_eq!(next(&mut pool), None);
         assert_eq!(pool.counts(), BlockCounts { held: 3, pending: 0, free: 0 });
     }
 
@@ -252,18 +279,18 @@ mod tests {
         let blocks = take(&mut pool, 2);
         pool.release(blocks[0], Epoch(2));
         pool.release(blocks[1], Epoch(1));
-        assert_eq!(pool.allocate(), None, "both are still in use on the device");
+        assert_eq!(next(&mut pool), None, "both are still in use on the device");
         pool.retire(Epoch(1));
-        assert_eq!(pool.allocate(), Some(blocks[1]));
-        assert_eq!(pool.allocate(), None);
+        assert_eq!(next(&mut pool), Some(blocks[1]));
+        assert_eq!(next(&mut pool), None);
         pool.retire(Epoch(2));
-        assert_eq!(pool.allocate(), Some(blocks[0]));
+        assert_eq!(next(&mut pool), Some(blocks[0]));
     }
 
     #[test]
     fn a_shared_block_waits_for_the_latest_of_its_holders() {
         let mut pool = BlockPool::new(1);
-        let block = pool.allocate().unwrap();
+        let block = next(&mut pool).unwrap();
         assert!(pool.publish(block, &key(1), SeqId(1)));
         pool.acquire(block);
         pool.release(block, Epoch(9));
@@ -283,9 +310,9 @@ mod tests {
         pool.release(blocks[0], Epoch(0));
         assert_eq!(pool.lookup(&key(1)), Some(blocks[0]));
         pool.acquire(blocks[0]);
-        assert_eq!(pool.allocate(), None, "a revived block has left the free list");
+        assert_eq!(next(&mut pool), None, "a revived block has left the free list");
         pool.release(blocks[0], Epoch(0));
-        assert_eq!(pool.allocate(), Some(blocks[0]));
+        assert_eq!(next(&mut pool), Some(blocks[0]));
         assert_eq!(pool.lookup(&key(1)), None, "a block that was handed out anew has lost its name");
     }
 
@@ -302,9 +329,9 @@ mod tests {
             pool.release(blocks[at], Epoch(0));
         }
         pool.acquire(blocks[0]);
-        assert_eq!(pool.allocate(), Some(blocks[2]));
-        assert_eq!(pool.allocate(), Some(blocks[1]));
-        assert_eq!(pool.allocate(), None);
+        assert_eq!(next(&mut pool), Some(blocks[2]));
+        assert_eq!(next(&mut pool), Some(blocks[1]));
+        assert_eq!(next(&mut pool), None);
         assert_eq!(pool.lookup(&key(0)), Some(blocks[0]));
         assert_eq!(pool.lookup(&key(3)), Some(blocks[3]));
     }
@@ -326,7 +353,7 @@ mod tests {
     #[should_panic(expected = "released more often than taken")]
     fn a_double_release_is_caught() {
         let mut pool = BlockPool::new(1);
-        let block = pool.allocate().unwrap();
+        let block = next(&mut pool).unwrap();
         pool.release(block, Epoch(0));
         pool.release(block, Epoch(0));
     }
@@ -335,7 +362,7 @@ mod tests {
     #[should_panic(expected = "has no name")]
     fn only_published_blocks_are_shared() {
         let mut pool = BlockPool::new(1);
-        let block = pool.allocate().unwrap();
+        let block = next(&mut pool).unwrap();
         pool.acquire(block);
     }
 }

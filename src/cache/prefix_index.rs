@@ -6,7 +6,7 @@
 
 use super::BlockHash;
 use crate::base::{BLOCK_TOKENS, BlockId, SeqId, TokenId};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// What a block is looked up by.
 #[derive(Clone, Copy, Debug)]
@@ -19,25 +19,40 @@ pub struct BlockKey<'a> {
     pub tokens: &'a [TokenId],
 }
 
-#[derive(Clone, Debug)]
-struct Entry {
-    hash: BlockHash,
-    parent: Option<BlockHash>,
-    tokens: [TokenId; BLOCK_TOKENS],
-    publisher: SeqId,
+/// The name of a block, as the index keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockName {
+    /// See [`BlockKey::hash`].
+    pub hash: BlockHash,
+    /// See [`BlockKey::parent`].
+    pub parent: Option<BlockHash>,
+    /// See [`BlockKey::tokens`].
+    pub tokens: [TokenId; BLOCK_TOKENS],
+    /// Who filled it.
+    pub publisher: SeqId,
+}
+
+impl BlockName {
+    /// What finds it.
+    pub fn key(&self) -> BlockKey<'_> {
+        BlockKey { hash: self.hash, parent: self.parent, tokens: &self.tokens }
+    }
 }
 
 /// Map from content to block.
 #[derive(Clone, Debug)]
 pub struct PrefixIndex {
-    by_hash: HashMap<BlockHash, BlockId>,
-    entries: Vec<Option<Entry>>,
+    by_hash: FxHashMap<BlockHash, BlockId>,
+    entries: Vec<Option<BlockName>>,
 }
 
 impl PrefixIndex {
     /// An empty index over `block_count` blocks. Allocates all it will ever need.
     pub fn new(block_count: usize) -> Self {
-        Self { by_hash: HashMap::with_capacity(block_count), entries: vec![None; block_count] }
+        Self {
+            by_hash: FxHashMap::with_capacity_and_hasher(block_count, Default::default()),
+            entries: vec![None; block_count],
+        }
     }
 
     /// The block that holds exactly this content.
@@ -54,23 +69,37 @@ impl PrefixIndex {
             return false;
         }
         self.by_hash.insert(key.hash, block);
-        self.entries[block.index()] = Some(Entry { hash: key.hash, parent: key.parent, tokens, publisher });
+        self.entries[block.index()] = Some(BlockName { hash: key.hash, parent: key.parent, tokens, publisher });
         true
     }
 
     /// Takes the name of `block` away, before it is overwritten.
-    pub fn forget(&mut self, block: BlockId) {
-        if let Some(entry) = self.entries[block.index()].take() {
-            self.by_hash.remove(&entry.hash);
-        }
+    pub fn forget(&mut self, block: BlockId) -> Option<BlockName> {
+        let name = self.entries[block.index()].take()?;
+        self.by_hash.remove(&name.hash);
+        Some(name)
     }
 
-    /// Takes the name `hash` away if `publisher` gave it.
-    pub fn withdraw(&mut self, hash: &BlockHash, publisher: SeqId) {
-        let Some(&block) = self.by_hash.get(hash) else { return };
-        if self.entries[block.index()].as_ref().is_some_and(|entry| entry.publisher == publisher) {
-            self.forget(block);
+    /// Takes the name `hash` away if `publisher` gave it, and says whether it did.
+    pub fn withdraw(&mut self, hash: &BlockHash, publisher: SeqId) -> bool {
+        let Some(&block) = self.by_hash.get(hash) else { return false };
+        let own = self.entries[block.index()].as_ref().is_some_and(|entry| entry.publisher == publisher);
+        own && self.forget(block).is_some()
+    }
+
+    /// Takes the name `hash` away, whoever gave it, and says from which block.
+    pub(super) fn withdraw_any(&mut self, hash: &BlockHash) -> Option<BlockId> {
+        let block = *self.by_hash.get(hash)?;
+        self.forget(block);
+        Some(block)
+    }
+
+    /// Takes all names away.
+    pub fn clear(&mut self) {
+        for block in std::mem::take(&mut self.by_hash).into_values() {
+            self.entries[block.index()] = None;
         }
+        self.by_hash.reserve(self.entries.len());
     }
 
     /// Whether `block` has a name.

@@ -7,12 +7,13 @@ use crate::base::{RequestId, TokenId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::{Metrics, MetricsSnapshot};
 use crate::sampling::SamplingParams;
+use crate::sched::Pause;
 use crate::text::Tokenizer;
 use futures::channel::mpsc as stream_channel;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Submits requests to an engine. Clones share it; any thread may use one.
 #[derive(Clone)]
@@ -31,6 +32,7 @@ pub(super) struct Shared {
     stopped: Mutex<Option<Error>>,
     metrics: Mutex<Metrics>,
     waiting: Arc<AtomicUsize>,
+    draining: AtomicBool,
     next_request: AtomicU64,
     seeds: RandomState,
 }
@@ -40,6 +42,16 @@ pub(super) enum Command {
     Add(Box<Submission>),
     Cancel(RequestId),
     CancelAll,
+    Pause(Pause),
+    ResetPrefixCache {
+        preempt: bool,
+        done: mpsc::Sender<Result<()>>,
+    },
+    /// Answered with the number of requests that the deadline cut off.
+    Drain {
+        deadline: Instant,
+        done: mpsc::Sender<usize>,
+    },
     ShutDown,
 }
 
@@ -51,6 +63,8 @@ pub(super) struct Submission {
     pub seed: u64,
     pub cache_salt: Option<String>,
     pub scoring: Scoring,
+    pub priority: i32,
+    pub deadline: Option<Instant>,
     pub events: stream_channel::UnboundedSender<Result<TokenEvent>>,
     pub tokenizer: Option<Tokenizer>,
     pub arrived: Instant,
@@ -103,8 +117,21 @@ impl EngineHandle {
     /// stopped. What only the engine thread can tell (a prompt that is empty, too long or outside the vocabulary)
     /// comes as the stream's first event.
     pub fn generate(&self, request: Request) -> Result<TokenStream> {
-        let Request { prompt, params, cache_salt, scoring } = request;
+        let Request { prompt, params, cache_salt, scoring, priority, deadline } = request;
         params.validate()?;
+        if scoring != Scoring::Off && params.n > 1 {
+            return Err(Error::config(format!(
+                "n is {}, but a request that only scores its prompt has no outputs",
+                params.n
+            )));
+        }
+        let arrived = Instant::now();
+        if let Some(late) = deadline.and_then(|deadline| arrived.checked_duration_since(deadline)) {
+            return Err(Error::config(format!(
+                "the deadline was {} ms ago; give one in the future, or none",
+                late.as_millis()
+            )));
+        }
         if self.tokenizer.is_none() && !params.stop.is_empty() {
             return Err(Error::config("stop texts need a tokenizer, which this model lacks; use stop_token_ids"));
         }
@@ -124,9 +151,11 @@ impl EngineHandle {
             seed,
             cache_salt,
             scoring,
+            priority,
+            deadline,
             events,
             tokenizer: self.tokenizer.clone(),
-            arrived: Instant::now(),
+            arrived,
             place,
         };
         let canceller = Canceller { request, commands: self.commands.clone(), shared: self.shared.clone() };
@@ -140,6 +169,43 @@ impl EngineHandle {
     pub fn cancel_all(&self) {
         // A thread that is gone has ended them already.
         let _ = self.commands.send(Command::CancelAll);
+    }
+
+    /// Stops admitting requests, or stops submitting anything at all; requests are still accepted and wait.
+    /// [`resume`](Self::resume) ends it.
+    pub fn pause(&self, pause: Pause) {
+        // A thread that is gone submits nothing.
+        let _ = self.commands.send(Command::Pause(pause));
+    }
+
+    /// Ends a [pause](Self::pause) or a [drain](Self::drain).
+    pub fn resume(&self) {
+        self.shared.draining.store(false, Ordering::Relaxed);
+        self.pause(Pause::None);
+    }
+
+    /// Refuses new requests and waits until those that are here have ended; after `limit` it cancels the rest. Returns how
+    /// many those were. The engine stays up, and [`resume`](Self::resume) lets requests in again.
+    ///
+    /// # Errors
+    /// The engine stopped meanwhile.
+    pub fn drain(&self, limit: Duration) -> Result<usize> {
+        self.shared.draining.store(true, Ordering::Relaxed);
+        let (done, answer) = mpsc::channel();
+        let command = Command::Drain { deadline: Instant::now() + limit, done };
+        self.commands.send(command).map_err(|_| self.shared.stop_error())?;
+        answer.recv().map_err(|_| self.shared.stop_error())
+    }
+
+    /// Forgets all cached prefixes, on the device and the host. With `preempt`, requests that run compute their KV again.
+    ///
+    /// # Errors
+    /// Requests run and `preempt` is false ([`ErrorKind::Busy`]), or the engine stopped.
+    pub fn reset_prefix_cache(&self, preempt: bool) -> Result<()> {
+        let (done, answer) = mpsc::channel();
+        let command = Command::ResetPrefixCache { preempt, done };
+        self.commands.send(command).map_err(|_| self.shared.stop_error())?;
+        answer.recv().unwrap_or_else(|_| Err(self.shared.stop_error()))
     }
 
     /// Token ids of a text prompt.
@@ -172,6 +238,9 @@ impl EngineHandle {
     fn take_place(&self) -> Result<QueuePlace> {
         if let Some(error) = self.shared.stopped() {
             return Err(error);
+        }
+        if self.shared.draining.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Busy, "the engine finishes what it has and takes no new requests"));
         }
         let limit = self.max_waiting;
         let waiting = &self.shared.waiting;

@@ -1,8 +1,8 @@
-//! One accepted request on the engine thread: its text as it grows, its clock, and the events it sends.
+//! One accepted request on the engine thread: the text of its outputs as they grow, its clock, and the events it sends.
 
 use super::handle::{QueuePlace, Submission};
-use super::stream::{Finished, Timings, TokenEvent, Usage};
-use crate::base::{RequestId, TokenId};
+use super::stream::{Alternative, Finished, Timings, TokenEvent, Usage};
+use crate::base::{SeqId, TokenId};
 use crate::error::{Error, Result};
 use crate::sampling::stop::StopMatcher;
 use crate::sched::FinishReason;
@@ -19,20 +19,29 @@ pub(super) enum Verdict {
 }
 
 pub(super) struct Live {
-    pub request: RequestId,
     events: UnboundedSender<Result<TokenEvent>>,
-    text: Option<TextState>,
+    /// One, or as many as the request asked for.
+    outputs: Vec<Output>,
     stop_tokens: Vec<TokenId>,
-    /// What the next event will bring.
-    new_tokens: Vec<TokenId>,
-    new_text: String,
     usage: Usage,
-    seed: u64,
     prompt_logprobs: Vec<f64>,
     arrived: Instant,
     queue: Option<Duration>,
     first_token: Option<Duration>,
     place: Option<QueuePlace>,
+}
+
+/// One output under way.
+struct Output {
+    seq: SeqId,
+    seed: u64,
+    text: Option<TextState>,
+    /// What the next event will bring.
+    new_tokens: Vec<TokenId>,
+    new_text: String,
+    delivered: Option<Instant>,
+    tokens: usize,
+    end: Option<FinishReason>,
 }
 
 struct TextState {
@@ -42,26 +51,37 @@ struct TextState {
 
 impl Live {
     pub fn new(submission: Submission, stop_tokens: Vec<TokenId>) -> Self {
-        let Submission { request, prompt, params, seed, events, tokenizer, arrived, place, .. } = submission;
-        let text = tokenizer.map(|tokenizer| TextState {
-            detokenizer: Detokenizer::new(tokenizer, true),
-            stops: StopMatcher::new(&params.stop),
-        });
+        let Submission { prompt, events, arrived, place, .. } = submission;
         Self {
-            request,
             events,
-            text,
+            outputs: Vec::new(),
             stop_tokens,
-            new_tokens: Vec::new(),
-            new_text: String::new(),
             usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
-            seed,
             prompt_logprobs: Vec::new(),
             arrived,
             queue: None,
             first_token: None,
             place: Some(place),
         }
+    }
+
+    /// One more output, which `seq` generates.
+    pub fn add_output(&mut self, seq: SeqId, seed: u64, detokenizer: Option<Detokenizer>, stops: &[String]) {
+        self.outputs.push(Output {
+            seq,
+            seed,
+            text: detokenizer.map(|detokenizer| TextState { detokenizer, stops: StopMatcher::new(stops) }),
+            new_tokens: Vec::new(),
+            new_text: String::new(),
+            delivered: None,
+            tokens: 0,
+            end: None,
+        });
+    }
+
+    /// Sequences that generate for it still.
+    pub fn open(&self) -> impl Iterator<Item = SeqId> {
+        self.outputs.iter().filter(|output| output.end.is_none()).map(|output| output.seq)
     }
 
     /// It got a slot. Only the first time counts: a preempted request no longer queues.
@@ -80,65 +100,93 @@ impl Live {
         self.prompt_logprobs.push(logprob);
     }
 
-    /// Takes a generated token.
-    pub fn token(&mut self, token: TokenId, now: Instant) -> Verdict {
+    /// Takes a generated token of output `index`.
+    pub fn token(&mut self, index: usize, token: TokenId, now: Instant) -> Verdict {
         self.first_token.get_or_insert(now - self.arrived);
         self.usage.output_tokens += 1;
-        self.new_tokens.push(token);
-        let Some(TextState { detokenizer, stops }) = &mut self.text else { return Verdict::GoOn };
+        let output = &mut self.outputs[index];
+        output.tokens += 1;
+        output.new_tokens.push(token);
+        let Some(TextState { detokenizer, stops }) = &mut output.text else { return Verdict::GoOn };
         // A token that ends the output is not part of its text.
         if self.stop_tokens.contains(&token) {
             return Verdict::GoOn;
         }
         let step = stops.push(detokenizer.push(token));
-        self.new_text.push_str(step.text);
+        output.new_text.push_str(step.text);
         if step.hit.is_some() { Verdict::StopText } else { Verdict::GoOn }
     }
 
-    /// Sends what is new.
-    pub fn flush(&mut self) {
-        if self.new_tokens.is_empty() && self.new_text.is_empty() {
-            return;
+    /// Sends what is new in output `index`, and says how long after the tokens before.
+    pub fn flush(&mut self, index: usize, now: Instant) -> Option<Duration> {
+        let output = &mut self.outputs[index];
+        if output.new_tokens.is_empty() && output.new_text.is_empty() {
+            return None;
         }
-        let (token_ids, text) = (std::mem::take(&mut self.new_tokens), std::mem::take(&mut self.new_text));
-        self.send(Ok(TokenEvent::Delta { token_ids, text }));
+        let gap = output.delivered.replace(now).map(|before| now - before);
+        let (token_ids, text) = (std::mem::take(&mut output.new_tokens), std::mem::take(&mut output.new_text));
+        self.send(Ok(TokenEvent::Delta { index, token_ids, text }));
+        gap
     }
 
-    /// Sends the end, after the text that was held back. `record` sees it first, so that figures read after the end of
-    /// a stream include it.
-    pub fn finish(mut self, mut reason: FinishReason, now: Instant, record: impl FnOnce(&Finished)) {
-        if let Some(TextState { detokenizer, stops }) = &mut self.text {
+    /// Output `index` has come to its end; what was held back of it is sent. True if it was the last.
+    pub fn end(&mut self, index: usize, mut reason: FinishReason, now: Instant) -> bool {
+        let output = &mut self.outputs[index];
+        if let Some(TextState { detokenizer, stops }) = &mut output.text {
             // Half a character at the very end becomes U+FFFD, which may complete a stop text.
             let step = stops.push(detokenizer.finish());
-            self.new_text.push_str(step.text);
+            output.new_text.push_str(step.text);
             if step.hit.is_some() && reason == FinishReason::Length {
                 reason = FinishReason::Stop;
             }
-            self.new_text.push_str(&stops.finish());
+            output.new_text.push_str(&stops.finish());
         }
+        output.end = Some(reason);
+        self.flush(index, now);
+        self.open().next().is_none()
+    }
+
+    /// Sends the end. `record` sees it first, so that figures read after the end of a stream include it.
+    pub fn finish(self, now: Instant, record: impl FnOnce(&Finished)) {
         let total = now - self.arrived;
+        let ends = self.outputs.iter().map(|output| Alternative {
+            finish_reason: output.end.unwrap_or(FinishReason::Cancelled),
+            seed: output.seed,
+            output_tokens: output.tokens,
+        });
+        let mut ends: Vec<Alternative> = ends.collect();
+        let fault = ends.iter().map(|end| end.finish_reason).find(|reason| reason.is_fault());
+        let first = ends.remove(0);
         let finished = Finished {
-            reason,
+            reason: fault.unwrap_or(first.finish_reason),
             usage: self.usage,
             timings: Timings { queue: self.queue.unwrap_or(total), first_token: self.first_token, total },
-            seed: self.seed,
-            prompt_logprobs: std::mem::take(&mut self.prompt_logprobs),
+            seed: first.seed,
+            prompt_logprobs: self.prompt_logprobs,
+            alternatives: ends,
         };
         record(&finished);
-        self.flush();
-        if reason == FinishReason::Error {
-            self.send(Err(Error::bug(
+        let event = match fault {
+            Some(FinishReason::Stalled) => Err(Error::bug(
+                "the request was ended because it stood in front of all others for too many steps without getting any \
+                 further, which is a defect of octavo; a trace of the run (--trace) would show why",
+            )),
+            Some(_) => Err(Error::bug(
                 "the model's output was not finite, so no token could be chosen; the weights may be damaged, or a \
                  kernel is wrong on this device (`octavo doctor` tells)",
-            )));
-        } else {
-            self.send(Ok(TokenEvent::Finished(finished)));
-        }
+            )),
+            None => Ok(TokenEvent::Finished(finished)),
+        };
+        // A stream that is gone has already asked for the cancel.
+        let _ = self.events.unbounded_send(event);
     }
 
     /// Ends the stream with an error.
     pub fn fail(mut self, error: Error) {
-        self.flush();
+        let now = Instant::now();
+        (0..self.outputs.len()).for_each(|index| {
+            self.flush(index, now);
+        });
         self.send(Err(error));
     }
 

@@ -13,6 +13,7 @@ mod handle;
 mod hub;
 mod live;
 mod locate;
+mod obey;
 mod recover;
 mod request;
 mod settings;
@@ -23,12 +24,15 @@ pub use handle::EngineHandle;
 pub use locate::locate_model;
 pub use request::{Prompt, Request, Scoring};
 pub use settings::{EngineSettings, RebuildPolicy, RunnerFactory};
-pub use stream::{Finished, OutputBuilder, RequestOutput, Timings, TokenEvent, TokenStream, Usage};
+pub use stream::{
+    Alternative, AlternativeOutput, Finished, OutputBuilder, RequestOutput, Timings, TokenEvent, TokenStream, Usage,
+};
 
 use crate::error::{Error, Result};
 use crate::runner::ModelRunner;
 use crate::sched::Scheduler;
 use crate::text::Tokenizer;
+use crate::trace::Tracer;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -59,8 +63,10 @@ impl Engine {
         let scheduler = Scheduler::new(settings.scheduler.clone(), capacity)?;
         let deadline = settings.shutdown_deadline;
         let (handle, commands) = EngineHandle::new(tokenizer, &settings);
-        let worker =
-            thread::Worker::new(handle.shared().clone(), commands, scheduler, runner, rebuild, settings, capacity);
+        let trace = settings.trace.as_deref();
+        let tracer = trace.map(|path| Tracer::create(path, &settings.scheduler, &capacity)).transpose()?;
+        let shared = handle.shared().clone();
+        let worker = thread::Worker::new(shared, commands, scheduler, runner, rebuild, settings, capacity, tracer);
         let (end, ended) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("octavo-engine".into())
@@ -70,6 +76,13 @@ impl Engine {
             })
             .map_err(|error| Error::memory(format!("the system gave no thread for the engine: {error}")))?;
         Ok(Self { handle, thread: Some(thread), ended, deadline })
+    }
+
+    /// Ends everything in order: takes no new requests, lets those that are here come to their end within `limit`, cancels
+    /// the rest, frees the device. Returns how many were cancelled.
+    pub fn shut_down(self, limit: Duration) -> usize {
+        // An engine that has stopped by itself has ended its requests.
+        self.handle.drain(limit).unwrap_or(0)
     }
 
     /// What requests are submitted to; clone it freely.

@@ -3,6 +3,7 @@
 use super::thread::{Next, Worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runner::Capacity;
+use crate::trace::Call;
 use std::time::Instant;
 
 impl Worker {
@@ -13,7 +14,9 @@ impl Worker {
     pub(super) fn recover(&mut self, why: &str) -> Result<Next> {
         self.runner = None;
         self.flights.clear();
-        self.scheduler.requeue_all();
+        self.scheduler.requeue_all(&mut self.events);
+        self.trace(Call::Requeue);
+        self.emit();
         let mut reason = why.to_owned();
         loop {
             let policy = self.settings.rebuild;
@@ -61,5 +64,6 @@ fn holds(new: Capacity, old: Capacity) -> bool {
         && new.max_batched_tokens >= old.max_batched_tokens
         && new.max_model_len >= old.max_model_len
         && new.max_steps >= old.max_steps
+        && new.host_blocks >= old.host_blocks
         && new.vocab_size == old.vocab_size
 }

@@ -2,6 +2,7 @@
 
 use crate::base::TokenId;
 use crate::sampling::SamplingParams;
+use std::time::Instant;
 
 /// What to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,10 @@ pub struct Request {
     pub cache_salt: Option<String>,
     /// What to report of the prompt itself.
     pub scoring: Scoring,
+    /// With the policy `priority`: smaller ones run first.
+    pub priority: i32,
+    /// With the policy `edf`: when it should be done. Later than now; missing it has no consequence.
+    pub deadline: Option<Instant>,
 }
 
 /// What to report of the prompt itself.
@@ -75,7 +80,7 @@ pub enum Scoring {
 impl Request {
     /// Continue `prompt`.
     pub fn new(prompt: impl Into<Prompt>, params: SamplingParams) -> Self {
-        Self { prompt: prompt.into(), params, cache_salt: None, scoring: Scoring::Off }
+        Self { prompt: prompt.into(), params, cache_salt: None, scoring: Scoring::Off, priority: 0, deadline: None }
     }
 
     /// Score the tokens of `prompt` and generate nothing.

@@ -5,6 +5,7 @@ use crate::config::{ContextChoice, EngineConfig};
 use crate::error::{Error, Result};
 use crate::runner::{Capacity, ModelRunner};
 use crate::sched::SchedulerConfig;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Makes a new runner after the device was lost. Called on the engine thread.
@@ -25,6 +26,10 @@ pub struct EngineSettings {
     pub submit_budget: Duration,
     /// How long shutting down waits for what is on the device.
     pub shutdown_deadline: Duration,
+    /// How long a submission may take before the device counts as lost.
+    pub stall_deadline: Duration,
+    /// Where to write a [trace](crate::trace) of everything that the scheduler does.
+    pub trace: Option<PathBuf>,
 }
 
 /// How often to try again after the device was lost, until a request has come to its end.
@@ -46,6 +51,9 @@ impl EngineSettings {
             rebuild: RebuildPolicy { attempts: 3, first_pause: Duration::from_millis(200) },
             submit_budget: Duration::from_millis(100),
             shutdown_deadline: Duration::from_secs(5),
+            // A software adapter may take minutes for a long prompt.
+            stall_deadline: Duration::from_secs(600),
+            trace: None,
         }
     }
 
@@ -72,10 +80,18 @@ impl EngineSettings {
             prefix_cache: config.prefix_cache,
             max_steps: config.steps_per_submit.min(capacity.max_steps),
             max_in_flight: config.max_in_flight,
+            policy: config.policy,
+            aging_micros: config.aging.as_micros().try_into().unwrap_or(u64::MAX),
+            max_num_partial_prefills: config.max_num_partial_prefills,
+            max_long_partial_prefills: config.max_long_partial_prefills,
+            watermark: config.watermark,
+            preemption: config.preemption,
+            host_cache: config.host_cache && config.prefix_cache && capacity.host_blocks > 0,
             ..settings.scheduler
         };
         settings.end_tokens = end_tokens;
         settings.max_waiting = config.max_waiting;
+        settings.trace = config.trace.clone();
         Ok(settings)
     }
 }

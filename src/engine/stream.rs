@@ -17,6 +17,8 @@ use std::time::Duration;
 pub enum TokenEvent {
     /// The output grew.
     Delta {
+        /// Which of the outputs: 0, or up to `n - 1` where the request asked for several.
+        index: usize,
         /// New tokens; may be empty where only held-back text became clear.
         token_ids: Vec<TokenId>,
         /// New text; may be empty. Never part of a character, never part of a stop text.
@@ -29,9 +31,9 @@ pub enum TokenEvent {
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
-    /// Why.
+    /// Why; of the first output.
     pub reason: FinishReason,
-    /// Tokens that went in and out.
+    /// Tokens that went in and out, of all outputs together.
     pub usage: Usage,
     /// How long it took.
     pub timings: Timings,
@@ -40,6 +42,19 @@ pub struct Finished {
     /// Log-probability of each prompt token but the first; empty unless the request asked for
     /// [scores](super::Request::score).
     pub prompt_logprobs: Vec<f64>,
+    /// The ends of the other outputs, where the request asked for several.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// How one of several outputs ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alternative {
+    /// Why.
+    pub finish_reason: FinishReason,
+    /// The seed of its draws.
+    pub seed: u64,
+    /// Its generated tokens, the end token included.
+    pub output_tokens: usize,
 }
 
 /// Token counts of a request.
@@ -64,6 +79,24 @@ pub struct Timings {
     pub first_token: Option<Duration>,
     /// Until the end.
     pub total: Duration,
+}
+
+impl Timings {
+    /// From the slot to the first token.
+    pub fn prefill(&self) -> Option<Duration> {
+        self.first_token.map(|first| first.saturating_sub(self.queue))
+    }
+
+    /// From the first token to the end.
+    pub fn decode(&self) -> Option<Duration> {
+        self.first_token.map(|first| self.total.saturating_sub(first))
+    }
+
+    /// The mean time for each of `output_tokens` after the first; `None` below two.
+    pub fn per_output_token(&self, output_tokens: usize) -> Option<Duration> {
+        let gaps = u32::try_from(output_tokens.checked_sub(1)?).ok().filter(|gaps| *gaps > 0)?;
+        self.decode().map(|decode| decode / gaps)
+    }
 }
 
 /// The events of one request. Dropping it cancels the request, whatever its state.
@@ -162,40 +195,71 @@ pub struct RequestOutput {
     pub seed: u64,
     /// See [`Finished::prompt_logprobs`].
     pub prompt_logprobs: Vec<f64>,
+    /// The second to the last output, where the request asked for several.
+    pub alternatives: Vec<AlternativeOutput>,
+}
+
+/// One more output of a request that asked for several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AlternativeOutput {
+    /// Generated tokens, the end token included.
+    pub token_ids: Vec<TokenId>,
+    /// Generated text, without end tokens and stop texts.
+    pub text: String,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// The seed of its draws: that of the request plus its number.
+    pub seed: u64,
 }
 
 /// Adds events up to a [`RequestOutput`].
 #[derive(Clone, Debug, Default)]
 pub struct OutputBuilder {
     prompt: Vec<TokenId>,
-    token_ids: Vec<TokenId>,
-    text: String,
+    outputs: Vec<(Vec<TokenId>, String)>,
 }
 
 impl OutputBuilder {
     /// For the events of `stream`.
     pub fn new(stream: &TokenStream) -> Self {
-        Self { prompt: stream.prompt_token_ids().to_vec(), ..Self::default() }
+        Self { prompt: stream.prompt_token_ids().to_vec(), outputs: Vec::new() }
     }
 
     /// Takes the next event; the last one gives the output.
     pub fn take(&mut self, event: TokenEvent) -> Option<RequestOutput> {
         match event {
-            TokenEvent::Delta { token_ids, text } => {
-                self.token_ids.extend(token_ids);
-                self.text.push_str(&text);
+            TokenEvent::Delta { index, token_ids, text } => {
+                let (all_ids, all_text) = self.output(index);
+                all_ids.extend(token_ids);
+                all_text.push_str(&text);
                 None
             }
-            TokenEvent::Finished(Finished { reason, usage, timings, seed, prompt_logprobs }) => Some(RequestOutput {
-                prompt_token_ids: std::mem::take(&mut self.prompt),
-                token_ids: std::mem::take(&mut self.token_ids),
-                text: std::mem::take(&mut self.text),
-                finish_reason: reason,
-                usage,
-                timings,
-                seed,
-                prompt_logprobs,
-            }),
+            TokenEvent::Finished(Finished { reason, usage, timings, seed, prompt_logprobs, alternatives }) => {
+                let alternatives = (1..).zip(alternatives).map(|(index, end)| {
+                    let (token_ids, text) = std::mem::take(self.output(index));
+                    AlternativeOutput { token_ids, text, finish_reason: end.finish_reason, seed: end.seed }
+                });
+                let alternatives = alternatives.collect();
+                let (token_ids, text) = std::mem::take(self.output(0));
+                Some(RequestOutput {
+                    prompt_token_ids: std::mem::take(&mut self.prompt),
+                    token_ids,
+                    text,
+                    finish_reason: reason,
+                    usage,
+                    timings,
+                    seed,
+                    prompt_logprobs,
+                    alternatives,
+                })
+            }
         }
+    }
+
+    fn output(&mut self, index: usize) -> &mut (Vec<TokenId>, String) {
+        if self.outputs.len() <= index {
+            self.outputs.resize_with(index + 1, Default::default);
+        }
+        &mut self.outputs[index]
     }
 }

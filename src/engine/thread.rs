@@ -1,16 +1,16 @@
 //! The engine thread: commands -> schedule -> submit -> retire -> emit, until told to stop or a fault ends it.
 
-use super::handle::{Command, Shared, Submission};
+use super::handle::{Command, Shared};
 use super::live::{Live, Verdict};
-use super::request::Scoring;
+use super::obey::Drain;
 use super::settings::{EngineSettings, RunnerFactory};
 use crate::base::{RequestId, SeqId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::StepShare;
 use crate::runner::{Capacity, ModelRunner, RunError, StepResult, Wait};
-use crate::sampling::SamplingRow;
 use crate::sched::plan::StepPlan;
-use crate::sched::{FinishReason, NewSequence, SchedEvent, Scheduler};
+use crate::sched::{FinishReason, SchedEvent, Scheduler};
+use crate::trace::{Call, Tracer};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
@@ -28,28 +28,34 @@ pub(super) enum Next {
 /// The state of the engine thread.
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
-    commands: mpsc::Receiver<Command>,
+    pub(super) commands: mpsc::Receiver<Command>,
     pub(super) scheduler: Scheduler,
     /// `None` only between a lost device and its replacement.
     pub(super) runner: Option<Box<dyn ModelRunner>>,
     pub(super) rebuild: Option<RunnerFactory>,
     pub(super) settings: EngineSettings,
     pub(super) capacity: Capacity,
-    live: HashMap<SeqId, Live>,
-    sequences: HashMap<RequestId, SeqId>,
+    pub(super) live: HashMap<RequestId, Live>,
+    /// Whose output each sequence is, and which.
+    pub(super) sequences: HashMap<SeqId, (RequestId, usize)>,
     /// What each submission under way is for, and since when.
     pub(super) flights: VecDeque<(StepShare, Instant)>,
     last_retired: Instant,
     /// Runners built since a request last came to its end.
     pub(super) losses: u32,
+    pub(super) draining: Option<Drain>,
+    pub(super) tracer: Option<Tracer>,
+    /// Beginning of the time that scheduler and trace count in.
+    pub(super) clock: Instant,
     // Reused from step to step.
     plan: StepPlan,
     result: StepResult,
-    events: Vec<SchedEvent>,
-    touched: Vec<SeqId>,
+    pub(super) events: Vec<SchedEvent>,
+    touched: Vec<(RequestId, usize)>,
 }
 
 impl Worker {
+    #[allow(clippy::too_many_arguments)] // all that it runs by
     pub fn new(
         shared: Arc<Shared>,
         commands: mpsc::Receiver<Command>,
@@ -58,6 +64,7 @@ impl Worker {
         rebuild: Option<RunnerFactory>,
         settings: EngineSettings,
         capacity: Capacity,
+        tracer: Option<Tracer>,
     ) -> Self {
         Self {
             shared,
@@ -72,6 +79,9 @@ impl Worker {
             flights: VecDeque::new(),
             last_retired: Instant::now(),
             losses: 0,
+            draining: None,
+            tracer,
+            clock: Instant::now(),
             plan: StepPlan::default(),
             result: StepResult::default(),
             events: Vec::new(),
@@ -93,6 +103,9 @@ impl Worker {
             live.fail(end.clone());
         }
         self.record_state();
+        if let Some(Err(error)) = self.tracer.take().map(Tracer::finish) {
+            log::error!("the trace is incomplete: {error}");
+        }
         let Self { mut runner, scheduler, commands, mut result, settings, .. } = self;
         // Requests still in the channel end with it.
         drop(commands);
@@ -132,107 +145,23 @@ impl Worker {
         }
     }
 
-    /// Takes what arrived; blocks while there is nothing else to do.
-    fn drain_commands(&mut self) -> Next {
-        loop {
-            let command = if self.scheduler.has_work() {
-                match self.commands.try_recv() {
-                    Ok(command) => command,
-                    Err(mpsc::TryRecvError::Empty) => return Next::GoOn,
-                    Err(mpsc::TryRecvError::Disconnected) => return Next::Stop,
-                }
-            } else {
-                match self.commands.recv() {
-                    Ok(command) => command,
-                    Err(mpsc::RecvError) => return Next::Stop,
-                }
-            };
-            if self.obey(command) == Next::Stop {
-                return Next::Stop;
-            }
-        }
-    }
-
-    /// Serves commands, and nothing else, until `deadline`.
-    pub(super) fn serve_commands_until(&mut self, deadline: Instant) -> Next {
-        loop {
-            match self.commands.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(command) => {
-                    if self.obey(command) == Next::Stop {
-                        return Next::Stop;
-                    }
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => return Next::GoOn,
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Next::Stop,
-            }
-        }
-    }
-
-    fn obey(&mut self, command: Command) -> Next {
-        match command {
-            Command::Add(submission) => self.add(*submission),
-            Command::Cancel(request) => {
-                if let Some(seq) = self.sequences.get(&request) {
-                    self.end_by_host(*seq, FinishReason::Cancelled);
-                }
-            }
-            Command::CancelAll => {
-                let all: Vec<SeqId> = self.live.keys().copied().collect();
-                for seq in all {
-                    self.end_by_host(seq, FinishReason::Cancelled);
-                }
-            }
-            Command::ShutDown => return Next::Stop,
-        }
-        Next::GoOn
-    }
-
-    fn add(&mut self, submission: Submission) {
-        let params = &submission.params;
-        let score = submission.scoring == Scoring::Prompt;
-        let room = self.settings.scheduler.max_model_len.saturating_sub(submission.prompt.len()).max(1);
-        let max_tokens = if score { 0 } else { params.max_tokens.unwrap_or(u32::try_from(room).unwrap_or(u32::MAX)) };
-        let mut stop_tokens = params.stop_token_ids.clone();
-        if !params.ignore_eos {
-            stop_tokens.extend(&self.settings.end_tokens);
-        }
-        let sampling = SamplingRow::new(params, submission.seed, &stop_tokens);
-        let new = NewSequence {
-            stop_tokens: stop_tokens.clone(),
-            cache_salt: submission.cache_salt.clone(),
-            score,
-            ..NewSequence::new(submission.request, submission.prompt.to_vec(), max_tokens, sampling)
-        };
-        let request = submission.request;
-        let live = Live::new(submission, stop_tokens);
-        match self.scheduler.add(new, &mut self.events) {
-            Ok(seq) => {
-                self.shared.metrics().requests += 1;
-                self.sequences.insert(request, seq);
-                self.live.insert(seq, live);
-            }
-            Err(error) => {
-                self.shared.metrics().refused += 1;
-                live.fail(error);
-            }
-        }
-    }
-
-    /// Ends a sequence that the scheduler would go on with.
-    fn end_by_host(&mut self, seq: SeqId, reason: FinishReason) {
-        self.scheduler.finish(seq);
-        self.record_state();
-        self.end(seq, reason);
-    }
-
-    fn end(&mut self, seq: SeqId, reason: FinishReason) {
-        let Some(live) = self.live.remove(&seq) else { return };
-        self.sequences.remove(&live.request);
+    pub(super) fn end(&mut self, seq: SeqId, reason: FinishReason) {
+        let Some((request, index)) = self.sequences.remove(&seq) else { return };
         // A retired step proves little: the step that kills the device may come after it each time.
         if matches!(reason, FinishReason::Stop | FinishReason::Length) {
             self.losses = 0;
         }
-        live.finish(reason, Instant::now(), |finished| self.shared.metrics().finished(finished));
+        let Some(live) = self.live.get_mut(&request) else { return };
+        let now = Instant::now();
+        let over = live.end(index, reason, now);
+        if reason.is_fault() {
+            // One bad output spoils the request: its caller gets an error.
+            let others: Vec<SeqId> = live.open().collect();
+            others.into_iter().for_each(|seq| self.end_by_host(seq, FinishReason::Cancelled));
+        }
+        if over && let Some(live) = self.live.remove(&request) {
+            live.finish(now, |finished| self.shared.metrics().finished(finished));
+        }
     }
 
     /// Submits what can be submitted and takes at most one result.
@@ -241,6 +170,9 @@ impl Worker {
         let mut submitted = false;
         loop {
             let planned = self.scheduler.schedule(&mut self.plan, &mut self.events);
+            if let Some(tracer) = &mut self.tracer {
+                tracer.call(self.clock.elapsed(), Call::Schedule { plan: planned.then_some(&self.plan) });
+            }
             self.emit();
             if !planned {
                 break;
@@ -252,60 +184,101 @@ impl Worker {
             self.flights.push_back((StepShare::of(&self.plan), since));
         }
         if self.scheduler.in_flight() == 0 {
-            return match self.scheduler.has_work() && !submitted {
+            let stuck = self.scheduler.has_work() && !submitted && !self.scheduler.awaits_caller();
+            return match stuck {
                 true => Err(RunError::Bug("the scheduler has work but plans nothing".into())),
                 false => Ok(()),
             };
         }
         let runner = self.runner.as_mut().ok_or_else(runner_gone)?;
         if runner.poll(Wait::AtMost(POLL_SLICE), &mut self.result)? {
+            let costs = runner.costs();
             self.scheduler.commit(&self.result, &mut self.events);
+            if let Some(tracer) = &mut self.tracer {
+                tracer.call(self.clock.elapsed(), Call::Commit { result: &self.result });
+            }
+            self.scheduler.set_costs(costs);
+            self.trace(Call::Costs(costs));
             self.record_step();
             self.emit();
+        } else if self.stalled() {
+            let limit = self.settings.stall_deadline.as_secs();
+            return Err(RunError::DeviceLost(format!("a submission has not ended within {limit} s")));
         }
         Ok(())
     }
 
-    /// Passes the scheduler's news on to the streams, at most one event for each per call.
-    fn emit(&mut self) {
+    /// Whether the oldest submission has had the device for too long.
+    fn stalled(&self) -> bool {
+        let oldest = self.flights.front().map(|(_, since)| (*since).max(self.last_retired));
+        oldest.is_some_and(|since| since.elapsed() > self.settings.stall_deadline)
+    }
+
+    /// Passes the scheduler's news on to trace, figures and streams, at most one event for each stream per call.
+    pub(super) fn emit(&mut self) {
+        if self.events.is_empty() {
+            return;
+        }
         let now = Instant::now();
         let mut events = std::mem::take(&mut self.events);
+        self.shared.metrics().events(&events);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.events(self.clock.elapsed(), &events, &self.scheduler.stats());
+        }
         for event in events.drain(..) {
-            match event {
-                SchedEvent::Admitted { seq, cached_tokens, .. } => {
-                    if let Some(live) = self.live.get_mut(&seq) {
-                        live.admitted(cached_tokens, now);
-                    }
-                }
-                SchedEvent::Preempted { seq, .. } => {
-                    if let Some(live) = self.live.get_mut(&seq) {
-                        live.preempted();
-                    }
-                }
-                SchedEvent::Score { seq, logprob, .. } => {
-                    if let Some(live) = self.live.get_mut(&seq) {
-                        live.score(logprob);
-                    }
-                }
-                SchedEvent::Token { seq, token } => {
-                    // Tokens beyond a stop text find their request gone.
-                    let Some(live) = self.live.get_mut(&seq) else { continue };
-                    match live.token(token, now) {
-                        Verdict::StopText => self.end_by_host(seq, FinishReason::Stop),
-                        Verdict::GoOn if self.touched.last() != Some(&seq) => self.touched.push(seq),
-                        Verdict::GoOn => {}
-                    }
-                }
-                SchedEvent::Finished { seq, reason } => self.end(seq, reason),
-                _ => {}
-            }
+            self.take(event, now);
         }
+        // Ending a sequence by hand may have brought more.
+        events.append(&mut self.events);
         self.events = events;
-        for seq in self.touched.drain(..) {
-            if let Some(live) = self.live.get_mut(&seq) {
-                live.flush();
+        let mut touched = std::mem::take(&mut self.touched);
+        for (request, index) in touched.drain(..) {
+            if let Some(gap) = self.live.get_mut(&request).and_then(|live| live.flush(index, now)) {
+                self.shared.metrics().delivered(gap);
             }
         }
+        self.touched = touched;
+    }
+
+    fn take(&mut self, event: SchedEvent, now: Instant) {
+        match event {
+            SchedEvent::Admitted { seq, cached_tokens, .. } => {
+                if let Some((live, _)) = self.live_of(seq) {
+                    live.admitted(cached_tokens, now);
+                }
+            }
+            SchedEvent::Preempted { seq, .. } => {
+                if let Some((live, _)) = self.live_of(seq) {
+                    live.preempted();
+                }
+            }
+            SchedEvent::Score { seq, logprob, .. } => {
+                if let Some((live, _)) = self.live_of(seq) {
+                    live.score(logprob);
+                }
+            }
+            SchedEvent::Token { seq, token } => {
+                let Some(&owner) = self.sequences.get(&seq) else { return };
+                // Tokens beyond a stop text find their output gone.
+                let Some((live, index)) = self.live_of(seq) else { return };
+                match live.token(index, token, now) {
+                    Verdict::StopText => self.end_by_host(seq, FinishReason::Stop),
+                    Verdict::GoOn if self.touched.last() != Some(&owner) => self.touched.push(owner),
+                    Verdict::GoOn => {}
+                }
+            }
+            SchedEvent::Finished { seq, reason } => self.end(seq, reason),
+            SchedEvent::Arrived { .. }
+            | SchedEvent::Chunk { .. }
+            | SchedEvent::Decode { .. }
+            | SchedEvent::Evicted { .. }
+            | SchedEvent::Copied { .. } => {}
+        }
+    }
+
+    fn live_of(&mut self, seq: SeqId) -> Option<(&mut Live, usize)> {
+        let (request, index) = *self.sequences.get(&seq)?;
+        Some((self.live.get_mut(&request)?, index))
     }
 
     fn record_step(&mut self) {
@@ -316,7 +289,9 @@ impl Worker {
             if share.prefill_tokens == 0 {
                 let step = (span / share.steps).max(Duration::from_micros(1));
                 let fit = self.settings.submit_budget.as_nanos() / step.as_nanos();
-                self.scheduler.set_step_limit(fit.try_into().unwrap_or(u16::MAX));
+                let limit = fit.try_into().unwrap_or(u16::MAX);
+                self.scheduler.set_step_limit(limit);
+                self.trace(Call::StepLimit(limit));
             }
             self.shared.metrics().retired(share, self.result.tokens.len(), span);
         }
@@ -324,7 +299,7 @@ impl Worker {
         self.record_state();
     }
 
-    fn record_state(&mut self) {
+    pub(super) fn record_state(&mut self) {
         let stats = self.scheduler.stats();
         self.shared.metrics().state(&stats);
     }

@@ -87,7 +87,8 @@ pub fn profile_of(info: &wgpu::AdapterInfo, features: wgpu::Features, limits: &w
             limits.min_storage_buffer_offset_alignment.max(limits.min_uniform_buffer_offset_alignment),
         ),
         shared_bytes: limits.max_compute_workgroup_storage_size,
-        max_invocations: limits.max_compute_invocations_per_workgroup,
+        // Our workgroups are lines, or nearly so.
+        max_invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
         max_groups: limits.max_compute_workgroups_per_dimension,
         subgroups: features.contains(wgpu::Features::SUBGROUP).then_some(sizes),
         f16: features.contains(wgpu::Features::SHADER_F16),

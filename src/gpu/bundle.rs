@@ -50,6 +50,17 @@ impl Bundle {
         Self { ops: self.ops.iter().filter(keep).cloned().collect() }
     }
 
+    /// Forgets the list and keeps its memory.
+    pub fn clear(&mut self) {
+        self.ops.clear();
+    }
+
+    /// Appends a copy of `bytes` (a multiple of four) between two different buffers.
+    pub fn copy(&mut self, source: &Buffer, source_offset: u64, target: &Buffer, target_offset: u64, bytes: u64) {
+        let (source, target) = (source.clone(), target.clone());
+        self.ops.push(Op::Copy { source, source_offset, target, target_offset, bytes });
+    }
+
     /// Writes the list into `encoder`: one compute pass, interrupted only by copies.
     pub fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
         self.encode_part(encoder, 0, 1);

@@ -75,6 +75,7 @@ impl Gpu {
                 max_buffer_size: profile.max_buffer.min(i32::MAX as u64),
                 max_compute_workgroup_storage_size: profile.shared_bytes,
                 max_compute_invocations_per_workgroup: profile.max_invocations,
+                max_compute_workgroup_size_x: profile.max_invocations,
                 ..wgpu::Limits::default()
             },
             ..Default::default()

@@ -4,6 +4,7 @@
 //!   driver promises what it does not keep.
 //! - [`shader`] links WGSL files into one source; [`reflect`] reads bindings and sizes back out of it.
 //! - [`device`] owns the device; [`memory`] creates and counts every buffer; [`registry`] compiles pipelines.
+//! - [`staging`] is memory that host and device take turns with; [`readback`] submits work and brings results back late.
 //! - [`bundle`] is our software graph: a prepared list of dispatches that is encoded again for every step.
 
 pub mod adapter;
@@ -17,6 +18,7 @@ pub mod reflect;
 pub mod registry;
 pub mod shader;
 mod sources;
+pub mod staging;
 pub mod upload;
 
 pub use adapter::{AdapterChoice, FoundAdapter, list_adapters};

@@ -2,33 +2,36 @@
 
 use super::bundle::Bundle;
 use super::device::Gpu;
-use super::memory::{Buffer, Slice, Use};
+use super::memory::Slice;
+use super::staging::{Direction, Staging, Turn};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 /// Submissions in flight, oldest first, and the buffers that carry their results.
 pub struct Readback {
-    free: Vec<Buffer>,
+    free: Vec<Staging>,
     in_flight: VecDeque<Flight>,
-    flags: Vec<Arc<AtomicU8>>,
     encode_micros: u64,
     submissions: u64,
 }
 
 struct Flight {
     index: wgpu::SubmissionIndex,
-    staging: Buffer,
+    staging: Staging,
     bytes: u64,
-    mapped: Arc<AtomicU8>,
+    riders: [Option<Staging>; 2],
     submitted: Instant,
 }
 
-const PENDING: u8 = 0;
-const MAPPED: u8 = 1;
-const FAILED: u8 = 2;
+/// What runs once before a submission's steps, and what else becomes the host's when all has run.
+#[derive(Clone, Default)]
+pub struct Prelude<'a> {
+    /// In this order.
+    pub bundles: [Option<&'a Bundle>; 2],
+    /// Buffers that `bundles` copy to or from. The submission lands when the host has them too.
+    pub riders: [Option<Staging>; 2],
+}
 
 /// How often a bundle runs, and how that is spread over submissions, so that none keeps the device longer than its watchdog
 /// or a user interface likes.
@@ -49,7 +52,7 @@ impl Repeat {
 
 /// A finished submission.
 pub struct Landed {
-    staging: Buffer,
+    staging: Staging,
     bytes: u64,
     /// Time since it was submitted, in microseconds.
     pub micros: u64,
@@ -61,12 +64,12 @@ impl Readback {
     /// # Errors
     /// Out of memory.
     pub fn new(gpu: &Gpu, depth: usize, bytes: u64) -> Result<Self> {
-        let free = (0..depth).map(|_| gpu.memory.create("readback", bytes, Use::Readback)).collect::<Result<_>>()?;
-        let flags = (0..depth).map(|_| Arc::default()).collect();
-        Ok(Self { free, in_flight: VecDeque::with_capacity(depth), flags, encode_micros: 0, submissions: 0 })
+        let free =
+            (0..depth).map(|_| Staging::new(gpu, "readback", bytes, Direction::ToHost)).collect::<Result<_>>()?;
+        Ok(Self { free, in_flight: VecDeque::with_capacity(depth), encode_micros: 0, submissions: 0 })
     }
 
-    /// Encodes `first`, then `bundle` as often as `repeat` says, each time followed by a copy of `results` to the staging
+    /// Encodes `prelude`, then `bundle` as often as `repeat` says, each time followed by a copy of `results` to the staging
     /// buffer; submits.
     ///
     /// # Errors
@@ -74,19 +77,19 @@ impl Readback {
     pub fn submit(
         &mut self,
         gpu: &Gpu,
-        first: Option<&Bundle>,
+        prelude: Prelude<'_>,
         bundle: &Bundle,
         repeat: Repeat,
         results: &Slice,
     ) -> Result<()> {
         let Repeat { steps, parts, steps_per_submission } = repeat;
-        let (Some(staging), Some(mapped)) = (self.free.pop(), self.flags.pop()) else {
+        let Some(staging) = self.free.pop() else {
             return Err(Error::bug("more submissions in flight than the readback ring holds"));
         };
         let submitted = Instant::now();
         let mut started = submitted;
         let mut encoder = new_encoder(gpu);
-        if let Some(first) = first {
+        for first in prelude.bundles.into_iter().flatten() {
             first.encode(&mut encoder);
         }
         for step in 0..steps {
@@ -101,20 +104,25 @@ impl Readback {
                 bundle.encode_part(&mut encoder, part, parts.max(1));
             }
             let to = u64::from(step) * results.bytes;
-            encoder.copy_buffer_to_buffer(results.buffer.raw(), results.offset, staging.raw(), to, results.bytes);
+            encoder.copy_buffer_to_buffer(
+                results.buffer.raw(),
+                results.offset,
+                staging.buffer().raw(),
+                to,
+                results.bytes,
+            );
         }
         let bytes = u64::from(steps) * results.bytes;
-        mapped.store(PENDING, Ordering::Relaxed);
-        let flag = mapped.clone();
-        encoder.map_buffer_on_submit(staging.raw(), wgpu::MapMode::Read, 0..bytes, move |outcome| {
-            flag.store(if outcome.is_ok() { MAPPED } else { FAILED }, Ordering::Release);
-        });
+        staging.hand_over(&encoder, bytes);
+        for rider in prelude.riders.iter().flatten() {
+            rider.hand_over(&encoder, rider.buffer().bytes());
+        }
         let commands = encoder.finish();
         // Submitting is the driver's time: lavapipe even runs the commands in it.
         self.encode_micros += started.elapsed().as_micros() as u64;
         let index = gpu.queue.submit([commands]);
         self.submissions += 1;
-        self.in_flight.push_back(Flight { index, staging, bytes, mapped, submitted });
+        self.in_flight.push_back(Flight { index, staging, bytes, riders: prelude.riders, submitted });
         Ok(())
     }
 
@@ -124,22 +132,21 @@ impl Readback {
     /// The device was lost.
     pub fn land(&mut self, gpu: &Gpu, wait: Duration) -> Result<Option<Landed>> {
         let Some(oldest) = self.in_flight.front() else { return Ok(None) };
-        if oldest.mapped.load(Ordering::Acquire) == PENDING {
+        if oldest.turn() == Turn::Device {
             let poll = match wait.is_zero() {
                 true => wgpu::PollType::Poll,
                 false => wgpu::PollType::Wait { submission_index: Some(oldest.index.clone()), timeout: Some(wait) },
             };
             gpu.poll(poll)?;
         }
-        match oldest.mapped.load(Ordering::Acquire) {
-            PENDING => Ok(None),
-            FAILED => {
+        match oldest.turn() {
+            Turn::Device => Ok(None),
+            Turn::Failed => {
                 gpu.check()?;
                 Err(Error::new(ErrorKind::DeviceLost, "results could not be read back from the device"))
             }
-            _ => {
+            Turn::Host => {
                 let Some(flight) = self.in_flight.pop_front() else { return Ok(None) };
-                self.flags.push(flight.mapped);
                 let micros = flight.submitted.elapsed().as_micros() as u64;
                 Ok(Some(Landed { staging: flight.staging, bytes: flight.bytes, micros }))
             }
@@ -151,12 +158,8 @@ impl Readback {
     /// # Errors
     /// The mapping is gone, which happens only with the device.
     pub fn take<R>(&mut self, landed: Landed, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let value = {
-            let view = (landed.staging.raw().get_mapped_range(0..landed.bytes))
-                .map_err(|error| Error::new(ErrorKind::DeviceLost, format!("results are not mapped: {error}")))?;
-            read(&view)
-        };
-        landed.staging.raw().unmap();
+        let value = landed.staging.read(landed.bytes, read)?;
+        landed.staging.release();
         self.free.push(landed.staging);
         Ok(value)
     }
@@ -177,6 +180,17 @@ impl Readback {
     }
 }
 
+impl Flight {
+    /// The host's once all of the flight's buffers are.
+    fn turn(&self) -> Turn {
+        let riders = self.riders.iter().flatten().map(Staging::turn);
+        riders.filter(|turn| *turn != Turn::Host).fold(self.staging.turn(), |turn, rider| match turn {
+            Turn::Failed => turn,
+            _ => rider,
+        })
+    }
+}
+
 fn new_encoder(gpu: &Gpu) -> wgpu::CommandEncoder {
     gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
 }
@@ -188,7 +202,7 @@ impl Gpu {
     /// The device was lost.
     pub fn run(&self, bundle: &Bundle, results: &Slice) -> Result<Vec<u8>> {
         let mut ring = Readback::new(self, 1, results.bytes)?;
-        ring.submit(self, None, bundle, Repeat::ONCE, results)?;
+        ring.submit(self, Prelude::default(), bundle, Repeat::ONCE, results)?;
         loop {
             if let Some(landed) = ring.land(self, Duration::from_secs(60))? {
                 return ring.take(landed, <[u8]>::to_vec);

@@ -176,6 +176,7 @@ mod tests {
     use super::*;
 
     fn norm(slots: Vec<(&'static str, &'static str)>) -> Variant {
+        let slots = [vec![("norm", "rms")], slots].concat();
         Variant { kernel: "norm", slots, consts: vec![("GATHER", Const::Bool(false))], workgroup: [8, 1, 1] }
     }
 

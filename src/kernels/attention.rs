@@ -17,6 +17,10 @@ pub struct Spec {
     pub head_dim: usize,
     /// Factor on query-key products.
     pub scale: f32,
+    /// Position i sees the keys of positions j with `i - j < window` only.
+    pub window: Option<usize>,
+    /// Soft limit of scaled products.
+    pub softcap: Option<f32>,
     /// Storage of keys and values.
     pub kv: KvDtype,
 }
@@ -35,7 +39,13 @@ pub enum Mode {
 impl Spec {
     /// The spec of a layer.
     pub fn new(attn: &AttnSpec, kv: KvDtype) -> Self {
-        Self { heads: attn.heads, kv_heads: attn.kv_heads, head_dim: attn.head_dim, scale: attn.scale, kv }
+        let AttnSpec { heads, kv_heads, head_dim, scale, window, softcap, .. } = *attn;
+        Self { heads, kv_heads, head_dim, scale, window, softcap, kv }
+    }
+
+    /// Most KV chunks that a query sees of `chunks`: a window covers part of a chunk at each of its ends.
+    pub fn chunks(&self, chunks: usize) -> usize {
+        self.window.map_or(chunks, |window| chunks.min((window - 1).div_ceil(KV_CHUNK) + 1))
     }
 
     fn group(&self) -> usize {
@@ -73,7 +83,12 @@ impl Spec {
         let score = positions * (1 + octets);
         let softmax = members * (1 + 2 * positions + 2 * lanes.ilog2() as usize);
         let weigh = (members / row_batch(members) * octets).div_ceil(lanes) * (1 + KV_CHUNK / 16 + KV_CHUNK / 4);
-        LOOP_ROUNDS / (score + softmax + weigh) * KV_CHUNK
+        let chunks = LOOP_ROUNDS / (score + softmax + weigh);
+        // A tile reaches as far past its first query's window as it has queries, which is less than a chunk.
+        match self.chunks(usize::MAX) < chunks {
+            true => usize::MAX,
+            false => chunks * KV_CHUNK,
+        }
     }
 }
 
@@ -104,6 +119,8 @@ pub fn variant(spec: &Spec, mode: Mode, profile: &Profile) -> Variant {
             ("QUERIES", Const::U32(queries as u32)),
             ("ROW_BATCH", Const::U32(row_batch as u32)),
             ("SCALE", Const::f32(spec.scale)),
+            window(spec),
+            ("CAP", Const::f32(spec.softcap.unwrap_or(0.0))),
             ("DECODE", Const::Bool(mode != Mode::Prefill)),
             ("SPLIT", Const::Bool(mode == Mode::Split)),
         ],
@@ -111,17 +128,27 @@ pub fn variant(spec: &Spec, mode: Mode, profile: &Profile) -> Variant {
     }
 }
 
+/// The window as the shaders of attention see it.
+pub(super) fn window(spec: &Spec) -> (&'static str, Const) {
+    ("WINDOW", Const::U32(spec.window.map_or(u32::MAX, |window| window as u32)))
+}
+
 /// One workgroup a tile, head tile and (with [`Mode::Split`]) chunk.
 pub fn grid(spec: &Spec, tiles: usize, chunks: usize) -> [u32; 3] {
     [tiles as u32, (spec.heads / spec.heads_per_tile()) as u32, chunks as u32]
 }
 
-/// Grouped, single and many heads; every mode; both storages.
+/// Grouped, single and many heads; every mode; both storages; windows and caps.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let mut variants = Vec::new();
     for kv in [KvDtype::F16, KvDtype::F32] {
-        for (heads, kv_heads, head_dim) in [(9, 3, 64), (4, 4, 16), (16, 1, 128), (4, 2, 256)] {
-            let spec = Spec { heads, kv_heads, head_dim, scale: 0.125, kv };
+        for (heads, kv_heads, head_dim, window, softcap) in [
+            (9, 3, 64, None, None),
+            (4, 4, 16, Some(24), Some(5.0)),
+            (16, 1, 128, None, Some(50.0)),
+            (4, 2, 256, Some(512), None),
+        ] {
+            let spec = Spec { heads, kv_heads, head_dim, scale: 0.125, window, softcap, kv };
             variants.extend([Mode::Prefill, Mode::Decode, Mode::Split].map(|mode| variant(&spec, mode, profile)));
         }
     }
@@ -132,18 +159,31 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
 mod tests {
     use super::*;
 
+    fn spec(heads: usize, kv_heads: usize, head_dim: usize) -> Spec {
+        Spec::new(&AttnSpec::plain(heads, kv_heads, head_dim), KvDtype::F16)
+    }
+
     #[test]
     fn software_adapters_walk_usual_contexts() {
         let cpu = Profile::baseline(DeviceKind::Cpu);
-        let spec = |heads, kv_heads, head_dim| Spec { heads, kv_heads, head_dim, scale: 1.0, kv: KvDtype::F16 };
         assert!(spec(9, 3, 64).longest_context(&cpu) >= 8192);
         assert!(spec(16, 8, 128).longest_context(&cpu) >= 8192);
         assert_eq!(spec(16, 8, 128).longest_context(&Profile::cuda_class()), usize::MAX);
+        // A window is walked however long the context is, unless it is too long itself.
+        assert_eq!(Spec { window: Some(4096), ..spec(16, 8, 128) }.longest_context(&cpu), usize::MAX);
+        assert!(Spec { window: Some(1 << 20), ..spec(16, 8, 128) }.longest_context(&cpu) < 1 << 20);
+    }
+
+    #[test]
+    fn windows_reach_into_one_chunk_more_than_they_fill() {
+        let chunks = |window, chunks| Spec { window, ..spec(4, 4, 16) }.chunks(chunks);
+        assert_eq!(chunks(None, 7), 7);
+        assert_eq!([1, 2, 256, 257, 258].map(|window| chunks(Some(window), 7)), [1, 2, 2, 2, 3]);
+        assert_eq!(chunks(Some(4096), 3), 3);
     }
 
     #[test]
     fn tiles_divide_the_group() {
-        let spec = |heads, kv_heads, head_dim| Spec { heads, kv_heads, head_dim, scale: 1.0, kv: KvDtype::F16 };
         assert_eq!((spec(9, 3, 64).heads_per_tile(), spec(9, 3, 64).tile_queries()), (3, 2));
         assert_eq!((spec(28, 4, 128).heads_per_tile(), spec(28, 4, 128).tile_queries()), (7, 1));
         assert_eq!((spec(16, 1, 256).heads_per_tile(), spec(16, 1, 256).tile_queries()), (4, 1));

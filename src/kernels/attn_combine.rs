@@ -1,7 +1,8 @@
 //! Merges the chunk partials of decode rows, in chunk order.
 
-use super::attention::Spec;
+use super::attention::{Spec, window};
 use crate::gpu::{Const, Profile, Variant};
+use crate::model::spec::AttnSpec;
 use bytemuck::{Pod, Zeroable};
 
 /// Uniform parameters.
@@ -19,7 +20,11 @@ pub fn variant(spec: &Spec, profile: &Profile) -> Variant {
     Variant {
         kernel: "attn_combine",
         slots: vec![],
-        consts: vec![("HEADS", Const::U32(spec.heads as u32)), ("HEAD_DIM", Const::U32(spec.head_dim as u32))],
+        consts: vec![
+            ("HEADS", Const::U32(spec.heads as u32)),
+            ("HEAD_DIM", Const::U32(spec.head_dim as u32)),
+            window(spec),
+        ],
         workgroup: [profile.row_lanes(32), 1, 1],
     }
 }
@@ -34,8 +39,8 @@ pub fn partial_bytes(spec: &Spec, rows: usize, chunks: usize) -> u64 {
     (rows * spec.heads * chunks * (spec.head_dim / 4 + 1) * 16) as u64
 }
 
-/// One shape is as good as another here.
+/// One shape is as good as another here; with and without a window.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    let spec = Spec { heads: 9, kv_heads: 3, head_dim: 64, scale: 0.125, kv: super::KvDtype::F16 };
-    vec![variant(&spec, profile)]
+    let spec = Spec::new(&AttnSpec::plain(9, 3, 64), super::KvDtype::F16);
+    [None, Some(700)].map(|window| variant(&Spec { window, ..spec }, profile)).to_vec()
 }

@@ -1,8 +1,18 @@
-//! Token ids to rows of the residual stream, one dispatch for each shard of the vocabulary. Twin: `reference/embed.rs`.
+//! Token ids to rows of the residual stream, one dispatch for each shard of the vocabulary; learned positions are added the same
+//! way. Twin: `reference/embed.rs`.
 
 use crate::base::DType;
-use crate::gpu::{Profile, Variant};
+use crate::gpu::{Const, Profile, Variant};
 use bytemuck::{Pod, Zeroable};
+
+/// Which table is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Table {
+    /// A vector for each token, stored.
+    Tokens,
+    /// A vector for each position, added to what is there.
+    Positions,
+}
 
 /// Uniform parameters of one shard.
 #[repr(C)]
@@ -10,20 +20,20 @@ use bytemuck::{Pod, Zeroable};
 pub struct EmbedParams {
     /// Blocks of 32 columns.
     pub blocks: u32,
-    /// First token of the shard.
-    pub first_token: u32,
-    /// Tokens in the shard.
-    pub token_count: u32,
-    /// Room.
-    pub reserved: u32,
+    /// First token or position of the shard.
+    pub first_entry: u32,
+    /// Tokens or positions in the shard.
+    pub entry_count: u32,
+    /// Factor on the vectors.
+    pub scale: f32,
 }
 
 /// The variant for a weight format.
-pub fn variant(dtype: DType, profile: &Profile) -> Variant {
+pub fn variant(dtype: DType, table: Table, profile: &Profile) -> Variant {
     Variant {
         kernel: "embed",
         slots: vec![("weights", dtype.name())],
-        consts: vec![],
+        consts: vec![("POSITIONS", Const::Bool(table == Table::Positions))],
         workgroup: [profile.row_lanes(32), 1, 1],
     }
 }
@@ -33,7 +43,8 @@ pub fn grid(rows: usize) -> [u32; 3] {
     [rows as u32, 1, 1]
 }
 
-/// Every format.
+/// Every format, and positions in one of them.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    DType::ALL.into_iter().map(|dtype| variant(dtype, profile)).collect()
+    let tokens = DType::ALL.into_iter().map(|dtype| variant(dtype, Table::Tokens, profile));
+    tokens.chain([variant(DType::F32, Table::Positions, profile)]).collect()
 }

@@ -4,8 +4,10 @@
 //! fastest shape for every format, and coalesced on GPUs. There several groups share a workgroup, and with few tokens the
 //! segments of a sum are spread over its lanes.
 
+use super::activation_slot;
 use crate::base::DType;
 use crate::gpu::{Const, DeviceKind, Profile, Variant};
+use crate::model::spec::Activation;
 use bytemuck::{Pod, Zeroable};
 
 /// Fixed when the matrix is loaded.
@@ -15,8 +17,29 @@ pub struct Spec {
     pub dtype: DType,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
-    /// Whether the rows are those whose logits are wanted.
-    pub sampled: bool,
+    /// Which rows are multiplied.
+    pub batch: Batch,
+}
+
+/// Which rows are multiplied with which matrix: also the name of the slot file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Batch {
+    /// All rows of the step.
+    Rows,
+    /// Those whose logits are wanted, already gathered.
+    Samples,
+    /// Pairs of a row and an expert, each with the expert's matrix: see [`experts`](super::experts).
+    Experts,
+}
+
+impl Batch {
+    const fn slot(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Samples => "samples",
+            Self::Experts => "experts",
+        }
+    }
 }
 
 /// What becomes of the sums: also the name of the slot file.
@@ -26,22 +49,55 @@ pub enum Epilogue {
     Store,
     /// Stored with a bias added.
     Bias,
+    /// The activation of the sums with a bias added.
+    BiasAct(Activation),
     /// Added to the output: the residual stream.
     Add,
-    /// `silu(gate) * up` of a matrix that holds both.
-    SiluMul,
+    /// Added to the output with a bias.
+    AddBias,
+    /// `activation(gate) * up` of a matrix that holds both.
+    ActMul(Activation),
+    /// Softly limited to [`MatmulParams::cap`]: the logits of models that cap them.
+    SoftCap,
 }
 
 impl Epilogue {
-    const ALL: [Self; 4] = [Self::Store, Self::Bias, Self::Add, Self::SiluMul];
+    /// Every epilogue.
+    pub const ALL: [Self; 9] = [
+        Self::Store,
+        Self::Bias,
+        Self::BiasAct(Activation::Silu),
+        Self::BiasAct(Activation::GeluTanh),
+        Self::Add,
+        Self::AddBias,
+        Self::ActMul(Activation::Silu),
+        Self::ActMul(Activation::GeluTanh),
+        Self::SoftCap,
+    ];
 
     const fn slot(self) -> &'static str {
         match self {
             Self::Store => "store",
             Self::Bias => "bias",
+            Self::BiasAct(_) => "bias_act",
             Self::Add => "add",
-            Self::SiluMul => "silu_mul",
+            Self::AddBias => "add_bias",
+            Self::ActMul(_) => "act_mul",
+            Self::SoftCap => "soft_cap",
         }
+    }
+
+    /// The activation, if there is one.
+    pub const fn activation(self) -> Option<Activation> {
+        match self {
+            Self::BiasAct(activation) | Self::ActMul(activation) => Some(activation),
+            _ => None,
+        }
+    }
+
+    /// Whether a bias is bound.
+    pub const fn has_bias(self) -> bool {
+        matches!(self, Self::Bias | Self::BiasAct(_) | Self::AddBias)
     }
 }
 
@@ -67,9 +123,17 @@ pub struct MatmulParams {
     /// Vectors of four from one input row to the next.
     pub x_stride: u32,
     /// First sample that this dispatch covers.
-    pub first_token: u32,
+    pub first_sample: u32,
     /// Most samples that this dispatch covers.
-    pub token_limit: u32,
+    pub sample_limit: u32,
+    /// First expert of this shard; `group_count` and `row_count` are those of one expert.
+    pub first_expert: u32,
+    /// Experts of this shard.
+    pub expert_count: u32,
+    /// Pairs of a row and an expert that read the same input row; the others read a row each.
+    pub pairs_per_input: u32,
+    /// What sums are softly limited to.
+    pub cap: f32,
 }
 
 /// Segments into which a sum over `blocks` blocks is cut: enough that a single token fills a GPU, one on software adapters,
@@ -101,34 +165,47 @@ fn row_lanes(profile: &Profile) -> u32 {
 /// The variant with a register tile of `tile` tokens.
 pub fn variant(spec: &Spec, tile: u32, profile: &Profile) -> Variant {
     let segment_lanes = segment_lanes(tile, profile);
+    let mut slots =
+        vec![("weights", spec.dtype.name()), ("epilogue", spec.epilogue.slot()), ("batch", spec.batch.slot())];
+    slots.extend(spec.epilogue.activation().map(|activation| ("activation", activation_slot(activation))));
     Variant {
         kernel: "matmul",
-        slots: vec![("weights", spec.dtype.name()), ("epilogue", spec.epilogue.slot())],
-        consts: vec![
-            ("TILE", Const::U32(tile)),
-            ("SEGMENT_LANES", Const::U32(segment_lanes)),
-            ("SAMPLED", Const::Bool(spec.sampled)),
-        ],
+        slots,
+        consts: vec![("TILE", Const::U32(tile)), ("SEGMENT_LANES", Const::U32(segment_lanes))],
         workgroup: [row_lanes(profile), segment_lanes, 1],
     }
 }
 
 /// Workgroups for `groups` groups of rows and `tokens` tokens.
 pub fn grid(groups: usize, tokens: usize, tile: u32, profile: &Profile) -> [u32; 3] {
-    let groups_per_workgroup = row_lanes(profile) as usize / 8;
-    [groups.div_ceil(groups_per_workgroup) as u32, tokens.div_ceil(tile as usize) as u32, 1]
+    tile_grid(groups, tokens.div_ceil(tile as usize), profile)
 }
 
-/// Every format, epilogue and tile.
+/// Workgroups for `groups` groups of rows and `tiles` tiles of tokens.
+pub fn tile_grid(groups: usize, tiles: usize, profile: &Profile) -> [u32; 3] {
+    let groups_per_workgroup = row_lanes(profile) as usize / 8;
+    [groups.div_ceil(groups_per_workgroup) as u32, tiles as u32, 1]
+}
+
+/// Every format in every tile, and every epilogue and batch in some formats.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let mut variants = Vec::new();
+    let mut add = |dtype, epilogue, batch, tiles: &[u32]| {
+        let spec = Spec { dtype, epilogue, batch };
+        variants.extend(tiles.iter().map(|&tile| variant(&spec, tile, profile)));
+    };
+    let gated = Epilogue::ActMul(Activation::Silu);
     for dtype in DType::ALL {
+        add(dtype, Epilogue::Store, Batch::Rows, &TILES);
+        add(dtype, gated, Batch::Rows, &[8]);
+    }
+    for dtype in [DType::F16, DType::Q4_1] {
         for epilogue in Epilogue::ALL {
-            for tile in TILES {
-                variants.push(variant(&Spec { dtype, epilogue, sampled: false }, tile, profile));
-            }
+            add(dtype, epilogue, Batch::Rows, &TILES);
         }
-        variants.push(variant(&Spec { dtype, epilogue: Epilogue::Store, sampled: true }, 1, profile));
+        add(dtype, Epilogue::SoftCap, Batch::Samples, &TILES);
+        add(dtype, gated, Batch::Experts, &TILES);
+        add(dtype, Epilogue::Store, Batch::Experts, &TILES);
     }
     variants
 }

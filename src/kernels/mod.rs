@@ -8,8 +8,11 @@ pub mod act_mul;
 pub mod attention;
 pub mod attn_combine;
 pub mod embed;
+pub mod experts;
 pub mod matmul;
 pub mod norm;
+pub mod norm_add;
+pub mod qk_norm;
 pub mod resolve;
 pub mod rope_kv;
 pub mod sample;
@@ -18,6 +21,7 @@ pub mod update;
 
 pub use crate::config::KvDtype;
 use crate::gpu::{Profile, Variant};
+use crate::model::spec::Activation;
 
 /// A kernel, for those who want to visit all of them.
 pub struct KernelInfo {
@@ -27,16 +31,29 @@ pub struct KernelInfo {
     pub variants: fn(&Profile) -> Vec<Variant>,
 }
 
+/// The slot file of an activation.
+fn activation_slot(activation: Activation) -> &'static str {
+    match activation {
+        Activation::Silu => "silu",
+        Activation::GeluTanh => "gelu_tanh",
+    }
+}
+
 /// All kernels.
 pub static ALL: &[KernelInfo] = &[
     KernelInfo { name: "act_mul", variants: act_mul::variants_for_tests },
     KernelInfo { name: "attention", variants: attention::variants_for_tests },
     KernelInfo { name: "attn_combine", variants: attn_combine::variants_for_tests },
+    KernelInfo { name: "combine_experts", variants: experts::combine_variants_for_tests },
     KernelInfo { name: "embed", variants: embed::variants_for_tests },
+    KernelInfo { name: "group_experts", variants: experts::group_variants_for_tests },
     KernelInfo { name: "matmul", variants: matmul::variants_for_tests },
     KernelInfo { name: "norm", variants: norm::variants_for_tests },
+    KernelInfo { name: "norm_add", variants: norm_add::variants_for_tests },
+    KernelInfo { name: "qk_norm", variants: qk_norm::variants_for_tests },
     KernelInfo { name: "resolve", variants: resolve::variants_for_tests },
     KernelInfo { name: "rope_kv", variants: rope_kv::variants_for_tests },
+    KernelInfo { name: "route_experts", variants: experts::route_variants_for_tests },
     KernelInfo { name: "sample_pick", variants: sample::pick_variants_for_tests },
     KernelInfo { name: "sample_scan", variants: sample::scan_variants_for_tests },
     KernelInfo { name: "update", variants: update::variants_for_tests },

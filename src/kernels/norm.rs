@@ -1,6 +1,7 @@
-//! RMSNorm over rows. Twin: `reference/norm.rs`.
+//! RMSNorm or LayerNorm over rows. Twin: `reference/norm.rs`.
 
 use crate::gpu::{Const, Profile, Variant};
+use crate::model::spec::NormKind;
 use bytemuck::{Pod, Zeroable};
 
 /// Uniform parameters.
@@ -9,7 +10,7 @@ use bytemuck::{Pod, Zeroable};
 pub struct NormParams {
     /// Width of a row in vectors of four.
     pub width: u32,
-    /// Added to the mean square.
+    /// Added to the mean square or the variance.
     pub eps: f32,
     /// First sample, if rows are gathered.
     pub first_sample: u32,
@@ -17,13 +18,26 @@ pub struct NormParams {
     pub reserved: u32,
 }
 
-/// `gather` takes the rows whose logits are wanted instead of all rows.
-pub fn variant(gather: bool, profile: &Profile) -> Variant {
+/// Which rows are normed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rows {
+    /// All rows of the step, each in its place.
+    All,
+    /// Those whose logits are wanted, one after another.
+    Wanted,
+}
+
+/// The variant for a kind of norm.
+pub fn variant(kind: NormKind, rows: Rows, profile: &Profile) -> Variant {
     let lanes = profile.row_lanes(64);
+    let norm = match kind {
+        NormKind::Rms => "rms",
+        NormKind::Layer => "layer",
+    };
     Variant {
         kernel: "norm",
-        slots: vec![("reduce", profile.reduce_slot(lanes))],
-        consts: vec![("GATHER", Const::Bool(gather))],
+        slots: vec![("reduce", profile.reduce_slot(lanes)), ("norm", norm)],
+        consts: vec![("GATHER", Const::Bool(rows == Rows::Wanted))],
         workgroup: [lanes, 1, 1],
     }
 }
@@ -33,7 +47,8 @@ pub fn grid(rows: usize) -> [u32; 3] {
     [rows as u32, 1, 1]
 }
 
-/// Both ways to find a row.
+/// Both kinds, and both ways to find a row.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    vec![variant(false, profile), variant(true, profile)]
+    let kinds = [NormKind::Rms, NormKind::Layer].into_iter();
+    kinds.flat_map(|kind| [Rows::All, Rows::Wanted].map(|rows| variant(kind, rows, profile))).collect()
 }

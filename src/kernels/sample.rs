@@ -85,7 +85,7 @@ pub fn scan_variants_for_tests(profile: &Profile) -> Vec<Variant> {
     vec![scan_variant(profile)]
 }
 
-/// The only variant of the pick.
+/// Two sizes of vocabularies.
 pub fn pick_variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    vec![pick_variant(49_152, profile)]
+    [49_152, 262_144].map(|vocab_size| pick_variant(vocab_size, profile)).to_vec()
 }

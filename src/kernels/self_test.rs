@@ -8,16 +8,22 @@
 
 pub mod attention;
 pub mod data;
+pub mod experts;
 pub mod matrix;
 pub mod rig;
 pub mod rows;
 pub mod sampler;
 pub mod tables;
 
+use super::embed::Table;
+use super::matmul::{Batch, Epilogue};
+use super::norm::Rows;
+use super::norm_add::Next;
 use super::{KvDtype, attention as attention_kernel, matmul, rope_kv};
 use crate::base::DType;
 use crate::error::Result;
 use crate::gpu::Gpu;
+use crate::model::spec::{Activation, NormKind};
 use data::Spread;
 use rig::Rig;
 
@@ -56,28 +62,45 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     };
     for dtype in DType::ALL {
         let shape = matrix::Shape { tokens: 3, rows: 45, blocks: 4, shards: 2 };
-        let spec = matmul::Spec { dtype, epilogue: matmul::Epilogue::Store, sampled: false };
+        let spec = matmul::Spec { dtype, epilogue: Epilogue::Store, batch: Batch::Rows };
         for tile in [1, 4] {
             let outcome = matrix::matmul(rig, &spec, tile, &shape, Spread::Heavy);
             note("matmul", format!("{dtype}, tile of {tile}"), outcome);
         }
-        note("embed", dtype.to_string(), matrix::embed(rig, dtype, &shape, Spread::Plain));
+        note("embed", dtype.to_string(), matrix::embed(rig, dtype, Table::Tokens, &shape, Spread::Plain));
     }
-    for epilogue in [matmul::Epilogue::Bias, matmul::Epilogue::Add, matmul::Epilogue::SiluMul] {
-        let shape = matrix::Shape { tokens: 9, rows: 32, blocks: 2, shards: 1 };
-        let spec = matmul::Spec { dtype: DType::Q8_0, epilogue, sampled: false };
+    let shape = matrix::Shape { tokens: 9, rows: 32, blocks: 2, shards: 1 };
+    for epilogue in Epilogue::ALL {
+        let spec = matmul::Spec { dtype: DType::Q8_0, epilogue, batch: Batch::Rows };
         note("matmul", format!("q8_0, {epilogue:?}"), matrix::matmul(rig, &spec, 8, &shape, Spread::Plain));
     }
-    note("norm", "all rows".into(), rows::norm(rig, 5, 192, false, Spread::Heavy));
-    note("norm", "wanted rows".into(), rows::norm(rig, 5, 192, true, Spread::Plain));
-    note("act_mul", "up to 1e4".into(), rows::act_mul(rig, 3, 96));
-    for (kv, qk_norm) in [(KvDtype::F16, None), (KvDtype::F32, Some(1e-6))] {
-        let spec = rope_kv::Spec { heads: 4, kv_heads: 2, head_dim: 32, rotary_dim: 24, qk_norm, kv };
-        let name = if qk_norm.is_some() { "head norms, " } else { "" };
-        note("rope_kv", format!("{name}{}", kv.name()), rows::rope_kv(rig, &spec, 5));
-        let spec = attention_kernel::Spec { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, kv };
+    note("embed", "positions".into(), matrix::embed(rig, DType::F16, Table::Positions, &shape, Spread::Plain));
+    for kind in [NormKind::Rms, NormKind::Layer] {
+        for rows in [Rows::All, Rows::Wanted] {
+            note("norm", format!("{kind:?}, {rows:?}"), rows::norm(rig, kind, 5, 192, rows, Spread::Heavy));
+        }
+    }
+    for next in [Next::None, Next::Rms] {
+        note("norm_add", format!("next {next:?}"), rows::norm_add(rig, next, 5, 192, Spread::Heavy));
+    }
+    note("qk_norm", "whole rows".into(), rows::qk_norm(rig, 5, 128, 64, Spread::Heavy));
+    for activation in Activation::ALL {
+        note("act_mul", format!("{activation:?} up to 1e4"), rows::act_mul(rig, activation, 3, 96));
+    }
+    mixture(rig, &mut note);
+    for (kv, head_norm, rotary_dim) in
+        [(KvDtype::F16, None, 24), (KvDtype::F32, Some(1e-6), 32), (KvDtype::F16, None, 0)]
+    {
+        let spec = rope_kv::Spec { heads: 4, kv_heads: 2, head_dim: 32, rotary_dim, head_norm, kv };
+        let name = if head_norm.is_some() { "head norms, " } else { "" };
+        note("rope_kv", format!("{name}{rotary_dim} of 32, {}", kv.name()), rows::rope_kv(rig, &spec, 5));
+    }
+    for (kv, window, softcap) in [(KvDtype::F16, None, None), (KvDtype::F32, Some(24), Some(2.0))] {
+        let spec = attention_kernel::Spec { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, window, softcap, kv };
+        let name = if window.is_some() { "window, cap, " } else { "" };
         for mode in [attention::Path::Prefill, attention::Path::Decode, attention::Path::Split] {
-            note(mode.kernel(), format!("{mode:?}, {}", kv.name()), attention::attend(rig, &spec, mode, &[300, 17], 7));
+            let outcome = attention::attend(rig, &spec, mode, &[300, 17], 7);
+            note(mode.kernel(), format!("{mode:?}, {name}{}", kv.name()), outcome);
         }
     }
     for case in sampler::doctor_cases() {
@@ -87,4 +110,18 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     note("update", "slots and tables".into(), tables::update(rig));
     gpu.check()?;
     Ok(verdicts)
+}
+
+/// The kernels of a mixture of experts.
+fn mixture(rig: &Rig<'_>, note: &mut impl FnMut(&'static str, String, Outcome)) {
+    let spec = super::experts::Spec { count: 8, chosen: 3, normalize: true };
+    for (kernel, tile) in [("route_experts", 1), ("group_experts", 4)] {
+        note(kernel, format!("3 of 8, tiles of {tile}"), experts::route(rig, &spec, 7, tile));
+        let shape = experts::Shape { rows: 7, outputs: 32, blocks: 2, shards: 2, shared_input: tile == 1 };
+        let epilogue = if tile == 1 { Epilogue::ActMul(Activation::Silu) } else { Epilogue::Store };
+        let outcome = experts::product(rig, &spec, DType::Q4_0, epilogue, tile, &shape);
+        note("matmul", format!("q4_0, experts in tiles of {tile}"), outcome);
+    }
+    let outcome = experts::combine(rig, &spec, super::experts::Sum::Added, 7, 96);
+    note("combine_experts", "3 of 8".into(), outcome);
 }

@@ -40,6 +40,12 @@ impl Config {
         self.values.get(key).filter(|value| !value.is_null())
     }
 
+    /// Whether the key is there, even if its value is null: some classes assume a number where nothing is said, and none
+    /// where null is.
+    pub fn mentions(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
     /// A count or size.
     ///
     /// # Errors
@@ -87,6 +93,30 @@ impl Config {
     pub fn texts(&self, key: &str) -> Result<Vec<&str>> {
         let texts = self.get(key, "a list of texts", |value| value.as_array()?.iter().map(Value::as_str).collect())?;
         Ok(texts.unwrap_or_default())
+    }
+
+    /// A list of numbers.
+    ///
+    /// # Errors
+    /// Another type.
+    pub fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>> {
+        self.get(key, "a list of numbers", |value| value.as_array()?.iter().map(Value::as_f64).collect())
+    }
+
+    /// A list of counts, sizes or indices.
+    ///
+    /// # Errors
+    /// Another type, or a negative number among them.
+    pub fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>> {
+        let size = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        self.get(key, "a list of whole numbers", |value| value.as_array()?.iter().map(size).collect())
+    }
+
+    /// The same object without some keys.
+    pub fn without(&self, keys: &[&str]) -> Self {
+        let mut values = self.values.clone();
+        values.retain(|key, _| !keys.contains(&key.as_str()));
+        Self { values }
     }
 
     /// An object.

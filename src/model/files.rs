@@ -2,6 +2,7 @@
 
 use super::arch::{self, FileKind, bindings};
 use super::config::Config;
+pub use super::generation::GenerationDefaults;
 use super::spec::ModelSpec;
 use super::text_files;
 use crate::base::TokenId;
@@ -31,18 +32,6 @@ pub struct ModelFiles {
     pub source_name: String,
     /// Hash of the configuration and samples of every tensor, the same wherever the files lie.
     pub identity: String,
-}
-
-/// Sampling settings that come with a model. Shown to the user; nothing applies them unasked.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct GenerationDefaults {
-    pub do_sample: Option<bool>,
-    pub temperature: Option<f64>,
-    pub top_k: Option<usize>,
-    pub top_p: Option<f64>,
-    pub min_p: Option<f64>,
-    pub repetition_penalty: Option<f64>,
 }
 
 impl ModelFiles {
@@ -98,11 +87,15 @@ impl ModelFiles {
                 spec.vocab_size
             )));
         }
-        let end_tokens = end_tokens_of_gguf(metadata, spec.vocab_size)?;
-        let bindings = bindings(&spec, FileKind::Gguf, arch.gguf_interleaves_pairs());
+        let end_tokens = match &text.tokenizer {
+            Some(TokenizerFile::Gguf(vocab)) => vocab.end_token_ids.clone(),
+            _ => end_tokens_of_gguf(metadata, spec.vocab_size)?,
+        };
+        let defaults = GenerationDefaults::from_gguf(metadata)?;
+        let bindings = bindings(arch, &spec, FileKind::Gguf, &file);
         let tensors = ModelTensors::bind(Box::new(file), &bindings)?;
         let identity = identity(&spec, tensors.source());
-        Ok(Self { spec, tensors, text, end_tokens, defaults: GenerationDefaults::default(), source_name, identity })
+        Ok(Self { spec, tensors, text, end_tokens, defaults, source_name, identity })
     }
 
     /// Joins a parsed configuration, the weights it belongs to and what was said about generation and text.
@@ -119,7 +112,8 @@ impl ModelFiles {
         let in_config = |error: Error| error.context("config.json");
         let arch = arch::from_config(config).map_err(in_config)?;
         let spec = arch.spec_from_config(config, &weights).map_err(in_config)?;
-        let tensors = ModelTensors::bind(Box::new(weights), &bindings(&spec, FileKind::HuggingFace, false))?;
+        let bindings = bindings(arch, &spec, FileKind::HuggingFace, &weights);
+        let tensors = ModelTensors::bind(Box::new(weights), &bindings)?;
         let in_generation = |error: Error| error.context("generation_config.json");
         let listed = generation.map(|file| token_ids(file, "eos_token_id").map_err(in_generation)).transpose()?;
         let mut end_tokens = match listed {
@@ -127,7 +121,8 @@ impl ModelFiles {
             _ => token_ids(config, "eos_token_id").map_err(in_config)?,
         };
         end_tokens.retain(|&id| (id as usize) < spec.vocab_size);
-        let defaults = generation.map(generation_defaults).transpose().map_err(in_generation)?.unwrap_or_default();
+        let defaults =
+            generation.map(GenerationDefaults::from_config).transpose().map_err(in_generation)?.unwrap_or_default();
         let identity = identity(&spec, tensors.source());
         Ok(Self { spec, tensors, text, end_tokens, defaults, source_name, identity })
     }
@@ -166,7 +161,7 @@ fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The end of the sequence, of a turn and of a message, where the file names them.
+/// The end of the sequence, of a turn and of a message, of a file without a vocabulary.
 fn end_tokens_of_gguf(metadata: Metadata<'_>, vocab_size: usize) -> Result<Vec<TokenId>> {
     let mut ids = Vec::new();
     for name in ["eos_token_id", "eot_token_id", "eom_token_id"] {
@@ -195,17 +190,6 @@ fn without_repeats(ids: Vec<TokenId>) -> Vec<TokenId> {
         }
     }
     unique
-}
-
-fn generation_defaults(config: &Config) -> Result<GenerationDefaults> {
-    Ok(GenerationDefaults {
-        do_sample: config.flag("do_sample")?,
-        temperature: config.number("temperature")?,
-        top_k: config.size("top_k")?,
-        top_p: config.number("top_p")?,
-        min_p: config.number("min_p")?,
-        repetition_penalty: config.number("repetition_penalty")?,
-    })
 }
 
 /// Bytes hashed at either end and in the middle of each tensor: two trainings of one model differ nearly everywhere, so

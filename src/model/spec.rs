@@ -119,6 +119,11 @@ pub enum Activation {
     GeluTanh,
 }
 
+impl Activation {
+    /// Every activation.
+    pub const ALL: [Self; 2] = [Self::Silu, Self::GeluTanh];
+}
+
 /// A norm over a row of the residual stream or of a head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormSpec {
@@ -135,6 +140,15 @@ pub enum NormKind {
     Rms,
     /// `(x - mean(x)) * weight / sqrt(variance(x) + eps) + bias`.
     Layer,
+}
+
+impl ModelSpec {
+    /// The most latest tokens, its own included, that a token sees in any layer, if every layer has a window: keys and
+    /// values before them are never read again.
+    pub fn longest_window(&self) -> Option<usize> {
+        let windows: Option<Vec<usize>> = self.layers.iter().map(|layer| layer.attn.window).collect();
+        windows?.into_iter().max()
+    }
 }
 
 impl NormSpec {
@@ -169,7 +183,8 @@ pub struct RopeSpec {
     pub scaling: RopeScaling,
 }
 
-/// Context extension of rotary embeddings, with the names of Hugging Face's `rope_type`.
+/// Context extension of rotary embeddings, with the names of Hugging Face's `rope_type`. Where frequencies depend on the
+/// length of the context, it is the engine's longest one that counts, so that no token depends on how long its sequence gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// None.
@@ -189,6 +204,40 @@ pub enum RopeScaling {
         high_freq_factor: f64,
         /// Context before stretching.
         original_context: usize,
+    },
+    /// Linear up to `original_context`; beyond it, the base grows with the length of the context ("NTK-aware").
+    Dynamic {
+        /// Stretch.
+        factor: f64,
+        /// Context before stretching.
+        original_context: usize,
+    },
+    /// Low frequencies stretched, high ones kept, a ramp between, and longer queries and keys (Peng et al., "YaRN", 2023).
+    Yarn {
+        /// Stretch of the lowest frequencies.
+        factor: f64,
+        /// Context before stretching.
+        original_context: usize,
+        /// Turns within the original context from which on a frequency is kept.
+        beta_fast: f64,
+        /// Turns up to which a frequency is stretched fully.
+        beta_slow: f64,
+        /// Whether the ends of the ramp are rounded outwards to whole pairs.
+        truncate: bool,
+        /// Factor on cosines and sines.
+        attention_factor: f64,
+    },
+    /// Each frequency divided by a factor of its own, of two sets: for contexts up to the original one and for longer
+    /// ones (Ding et al., "LongRoPE", 2024).
+    LongRope {
+        /// `rotary_dim / 2` divisors for short contexts.
+        short: Vec<f32>,
+        /// `rotary_dim / 2` divisors for long contexts.
+        long: Vec<f32>,
+        /// Longest context that is short.
+        original_context: usize,
+        /// Factor on cosines and sines.
+        attention_factor: f64,
     },
     /// Each frequency divided by a factor of its own, as GGUF files give them.
     Factors {

@@ -5,7 +5,13 @@
 
 use crate::model::spec::AttnSpec;
 
-/// Attention of one token: for each query head `sum of softmax(scale * q.k) * v` over `context` positions.
+/// `cap * tanh(x / cap)`, or `x` without a cap.
+pub fn soft_cap(x: f64, cap: Option<f32>) -> f64 {
+    cap.map_or(x, |cap| f64::from(cap) * (x / f64::from(cap)).tanh())
+}
+
+/// Attention of one token: for each query head `sum of softmax(cap(scale * q.k)) * v` over the last `window` of `context`
+/// positions; no other position is asked for.
 ///
 /// `queries` is `[heads][head_dim]`, as is the result. `key(position)` and `value(position)` give the row
 /// `[kv_heads][head_dim]` of a position below `context`; `context` counts the token itself.
@@ -32,20 +38,23 @@ pub fn attend_with_magnitude<'a>(
     assert_eq!(queries.len(), spec.query_width(), "queries are all heads of one token");
     assert!(context > 0, "a token sees at least itself");
     let scale = f64::from(spec.scale);
+    let first = context - spec.window.unwrap_or(context).min(context);
     let mut output = vec![0.0; queries.len()];
     let mut magnitude = vec![0.0; queries.len()];
     for head in 0..spec.heads {
         let query = &queries[head * spec.head_dim..][..spec.head_dim];
         let kv_start = head / spec.group_size() * spec.head_dim;
 
-        let mut scores = vec![0.0; context];
+        let mut scores = vec![0.0; context - first];
         let mut largest_terms = 0.0f64;
-        for (position, score) in scores.iter_mut().enumerate() {
+        for (position, score) in (first..).zip(&mut scores) {
             let mut terms = 0.0;
             for (q, k) in query.iter().zip(&key(position)[kv_start..][..spec.head_dim]) {
                 *score += q * k * scale;
                 terms += (q * k * scale).abs();
             }
+            // The cap's slope is 1 at most, so it moves a score no further than its terms do.
+            *score = soft_cap(*score, spec.softcap);
             largest_terms = largest_terms.max(terms);
         }
 
@@ -58,7 +67,7 @@ pub fn attend_with_magnitude<'a>(
 
         let out = &mut output[head * spec.head_dim..][..spec.head_dim];
         let terms = &mut magnitude[head * spec.head_dim..][..spec.head_dim];
-        for (position, score) in scores.iter().enumerate() {
+        for (position, score) in (first..).zip(&scores) {
             let share = score / total;
             for (i, v) in value(position)[kv_start..][..spec.head_dim].iter().enumerate() {
                 out[i] += share * v;
@@ -94,6 +103,29 @@ mod tests {
             let expected = 1.0 / (1.0 + (-score).exp());
             assert!((out - expected).abs() < 1e-15, "{out} for {score}, expected {expected}");
         }
+    }
+
+    #[test]
+    fn a_window_counts_the_token_itself_and_reads_nothing_before() {
+        let values = [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]];
+        let value = |p: usize| -> &[f64] { if p == 0 { panic!("outside the window") } else { &values[p] } };
+        let out = attend(&[0.0; 4], &|_| &[1.0, 1.0], &value, &AttnSpec { window: Some(2), ..spec() }, 3);
+        assert_eq!(out, [3.0; 4]);
+        let wide = attend(&[0.0; 4], &|_| &[1.0, 1.0], &|p| &values[p], &AttnSpec { window: Some(3), ..spec() }, 2);
+        assert_eq!(wide, [1.5; 4]);
+    }
+
+    #[test]
+    fn capped_scores_stay_below_the_cap() {
+        assert_eq!(soft_cap(7.5, None), 7.5);
+        assert!((soft_cap(1e-3, Some(50.0)) - 1e-3).abs() < 1e-12);
+        assert_eq!([soft_cap(1e9, Some(20.0)), soft_cap(-1e9, Some(20.0))], [20.0, -20.0]);
+        // Both scores at the cap: equal weights whatever the products were.
+        let keys = [[100.0, 100.0], [900.0, 900.0]];
+        let values = [[0.0, 0.0], [1.0, 1.0]];
+        let spec = AttnSpec { softcap: Some(2.0), ..spec() };
+        let out = attend(&[1.0; 4], &|p| &keys[p], &|p| &values[p], &spec, 2);
+        assert!(out.iter().all(|out| (out - 0.5).abs() < 1e-15), "{out:?}");
     }
 
     #[test]

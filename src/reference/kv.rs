@@ -1,10 +1,10 @@
 //! KV memory of the reference: paged as on the device, and flat for one sequence.
 //!
 //! Paged memory remembers the position of every entry, so that a plan which reads what was never written, or a block
-//! that went to somebody else, is refused rather than computed.
+//! that went to somebody else, is refused rather than computed. Blocks also go to the host and come back.
 
 use super::model::Row;
-use crate::base::{BLOCK_TOKENS, BlockId};
+use crate::base::{BLOCK_TOKENS, BlockId, HostBlockId};
 use crate::model::spec::ModelSpec;
 
 /// What KV entries are rounded to when they are stored.
@@ -79,7 +79,21 @@ pub struct PagedKv {
     /// Position of the entry in each token place of each block.
     positions: Vec<Option<u32>>,
     tables: Vec<Vec<Option<BlockId>>>,
+    /// Blocks that were saved.
+    host: Vec<Option<SavedBlock>>,
     precision: KvPrecision,
+    /// What no row of this distance reads, if all layers have a window.
+    window: Option<usize>,
+    /// The position after the last one written through each table.
+    next: Vec<usize>,
+}
+
+/// A block's content away from the device.
+#[derive(Clone, Debug)]
+struct SavedBlock {
+    positions: Vec<Option<u32>>,
+    /// Keys, then values, of each layer.
+    entries: Vec<Vec<f64>>,
 }
 
 impl PagedKv {
@@ -94,7 +108,10 @@ impl PagedKv {
             widths,
             positions: vec![None; places],
             tables: vec![Vec::new(); slot_count],
+            host: Vec::new(),
             precision,
+            window: spec.longest_window(),
+            next: vec![0; slot_count],
         }
     }
 
@@ -106,6 +123,7 @@ impl PagedKv {
     /// Empties the table of `slot`.
     pub fn clear_table(&mut self, slot: usize) {
         self.tables[slot].clear();
+        self.next[slot] = 0;
     }
 
     /// Entry `index` of the table of `slot` becomes `block`.
@@ -139,19 +157,67 @@ impl PagedKv {
         Ok(())
     }
 
+    /// Makes room for `count` blocks on the host, all of them without content.
+    pub fn set_host_blocks(&mut self, count: usize) {
+        self.host = vec![None; count];
+    }
+
+    /// Copies a block in all layers to the host.
+    ///
+    /// # Errors
+    /// There is no such block, here or on the host.
+    pub fn save_block(&mut self, block: BlockId, host: HostBlockId) -> Result<(), String> {
+        self.check_block(block)?;
+        let places = block.index() * BLOCK_TOKENS..(block.index() + 1) * BLOCK_TOKENS;
+        let mut entries = Vec::with_capacity(2 * self.widths.len());
+        for (layer, width) in self.widths.iter().enumerate() {
+            for memory in [&self.keys[layer], &self.values[layer]] {
+                entries.push(memory[places.start * width..places.end * width].to_vec());
+            }
+        }
+        let count = self.host.len();
+        let saved = self.host.get_mut(host.index()).ok_or_else(|| format!("host block {host} of {count}"))?;
+        *saved = Some(SavedBlock { positions: self.positions[places].to_vec(), entries });
+        Ok(())
+    }
+
+    /// Fills a block in all layers from the host.
+    ///
+    /// # Errors
+    /// There is no such block, or nothing was saved to the host's.
+    pub fn load_block(&mut self, host: HostBlockId, block: BlockId) -> Result<(), String> {
+        self.check_block(block)?;
+        let saved = self.host.get(host.index()).and_then(Option::as_ref);
+        let SavedBlock { positions, entries } = saved.ok_or_else(|| format!("host block {host} was never saved"))?;
+        let start = block.index() * BLOCK_TOKENS;
+        self.positions[start..start + BLOCK_TOKENS].copy_from_slice(positions);
+        for (layer, (width, saved)) in self.widths.iter().zip(entries.chunks(2)).enumerate() {
+            for (memory, from) in [&mut self.keys[layer], &mut self.values[layer]].into_iter().zip(saved) {
+                memory[start * width..][..from.len()].copy_from_slice(from);
+            }
+        }
+        Ok(())
+    }
+
     /// Marks the entry of `row` as written, before [`KvMemory::store`] writes it.
     ///
     /// # Errors
-    /// The table has no block there, or the block is also in the table of another slot and so must not be written.
+    /// The table has no block there, or the block is also in the table of another slot and so must not be written. Blocks
+    /// that slid out of the other's window may be anybody's.
     pub fn claim(&mut self, row: &Row) -> Result<(), String> {
         let place = self
             .place(row.slot, row.position)
             .ok_or_else(|| format!("slot {} has no block for position {}", row.slot, row.position))?;
         let block = Some(BlockId((place / BLOCK_TOKENS) as u32));
-        if let Some(other) = (0..self.tables.len()).find(|&s| s != row.slot && self.tables[s].contains(&block)) {
+        let visible = |slot: usize| {
+            let table = &self.tables[slot];
+            &table[(self.first_visible(self.next[slot]) / BLOCK_TOKENS).min(table.len())..]
+        };
+        if let Some(other) = (0..self.tables.len()).find(|&slot| slot != row.slot && visible(slot).contains(&block)) {
             let block = place / BLOCK_TOKENS;
             return Err(format!("slot {} writes block {block}, which slot {other} shares", row.slot));
         }
+        self.next[row.slot] = self.next[row.slot].max(row.position + 1);
         self.positions[place] = Some(row.position as u32);
         Ok(())
     }
@@ -161,7 +227,7 @@ impl PagedKv {
     /// # Errors
     /// Names the first position that was not.
     pub fn check_context(&self, row: &Row) -> Result<(), String> {
-        for position in 0..=row.position {
+        for position in self.first_visible(row.position)..=row.position {
             let found = self.place(row.slot, position).and_then(|place| self.positions[place]);
             if found != Some(position as u32) {
                 let slot = row.slot;
@@ -169,6 +235,11 @@ impl PagedKv {
             }
         }
         Ok(())
+    }
+
+    /// The first position that a row at `position` reads.
+    fn first_visible(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
     fn check_block(&self, block: BlockId) -> Result<(), String> {
@@ -182,7 +253,7 @@ impl PagedKv {
     }
 
     fn checked_place(&self, row: &Row, position: usize) -> usize {
-        self.place(row.slot, position).expect("check_context saw an entry for every position up to the row's")
+        self.place(row.slot, position).expect("check_context saw an entry for every position that the row reads")
     }
 }
 
@@ -251,6 +322,50 @@ mod tests {
         kv.set_table(0, 0, BlockId(2)).unwrap();
         kv.check_context(&row(0, 15)).unwrap();
         assert_eq!(kv.key(1, &row(0, 15), 5), [5.0, 1.0]);
+    }
+
+    #[test]
+    fn entries_go_to_the_host_and_come_back_to_another_block() {
+        let mut kv = memory(KvPrecision::F64);
+        kv.set_host_blocks(2);
+        kv.set_table(0, 0, BlockId(1)).unwrap();
+        for position in 0..3 {
+            kv.claim(&row(0, position)).unwrap();
+            for layer in 0..2 {
+                kv.store(layer, &row(0, position), &[position as f64, layer as f64], &[-1.0, 7.0]);
+            }
+        }
+        assert_eq!(kv.load_block(HostBlockId(1), BlockId(3)).unwrap_err(), "host block 1 was never saved");
+        kv.save_block(BlockId(1), HostBlockId(1)).unwrap();
+        kv.store(1, &row(0, 2), &[9.0, 9.0], &[9.0, 9.0]);
+        kv.load_block(HostBlockId(1), BlockId(3)).unwrap();
+        kv.set_table(0, 0, BlockId(3)).unwrap();
+        kv.check_context(&row(0, 2)).unwrap();
+        assert!(kv.check_context(&row(0, 3)).is_err(), "what was unwritten stays so");
+        assert_eq!((kv.key(1, &row(0, 2), 2), kv.value(1, &row(0, 2), 2)), (&[2.0, 1.0][..], &[-1.0, 7.0][..]));
+        assert_eq!(kv.key(0, &row(0, 2), 1), [1.0, 0.0]);
+        assert_eq!(kv.save_block(BlockId(4), HostBlockId(0)).unwrap_err(), "block 4 of 4");
+        assert_eq!(kv.save_block(BlockId(0), HostBlockId(2)).unwrap_err(), "host block 2 of 2");
+    }
+
+    #[test]
+    fn blocks_outside_all_windows_may_go_to_others() {
+        let mut kv = memory(KvPrecision::F64);
+        kv.window = Some(16);
+        for (index, block) in [1, 2, 3].into_iter().enumerate() {
+            kv.set_table(0, index, BlockId(block)).unwrap();
+        }
+        for position in 0..30 {
+            kv.claim(&row(0, position)).unwrap();
+        }
+        kv.set_table(1, 1, BlockId(1)).unwrap();
+        // The row at 30 still reads position 15, the last one of block 1; the row at 31 does not.
+        assert!(kv.claim(&row(1, 16)).unwrap_err().contains("which slot 0 shares"));
+        kv.claim(&row(0, 30)).unwrap();
+        kv.claim(&row(1, 16)).unwrap();
+        kv.claim(&row(0, 31)).unwrap();
+        kv.check_context(&row(0, 31)).unwrap();
+        assert!(kv.check_context(&row(0, 0)).unwrap_err().contains("leads to Some(16)"));
     }
 
     #[test]

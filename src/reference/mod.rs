@@ -12,24 +12,27 @@
 //!
 //! | twin | function |
 //! | --- | --- |
-//! | [`embed`] | a row of the embedding matrix |
-//! | [`norm`] | root-mean-square norm |
+//! | [`embed`] | a row of the embedding matrix, scaled, plus a learned position |
+//! | [`norm`] | root-mean-square and layer norm |
 //! | [`matmul`] | weights times activations, with the condition of each sum |
 //! | [`rope_kv`] | query and key norms, rotation |
 //! | [`attention`] | grouped-query attention of one token |
-//! | [`act_mul`] | `silu(gate) * up` |
+//! | [`act_mul`] | activations, `activation(gate) * up` |
+//! | [`experts`] | choice of experts, and the sum of what they gave |
 //! | [`sample`] | filters, exact distribution, draw |
 //! | [`score`] | log-probability of a known token |
 //! | [`advance`] | what a slot does after a token was sampled |
 //!
 //! [`tolerance`] says how far a kernel may be from its twin. [`model`] walks a
-//! [`ModelSpec`](crate::model::spec::ModelSpec), [`kv`] is paged memory, and [`runner`] runs step plans.
+//! [`ModelSpec`](crate::model::spec::ModelSpec) of [`layer`]s, [`kv`] is paged memory, and [`runner`] runs step plans.
 
 pub mod act_mul;
 pub mod advance;
 pub mod attention;
 pub mod embed;
+pub mod experts;
 pub mod kv;
+pub mod layer;
 pub mod matmul;
 pub mod model;
 pub mod norm;

@@ -1,16 +1,14 @@
 //! A whole model on the CPU: the weights of its files, decoded once, and a walk over its spec that calls the twins.
 
+use super::attention::soft_cap;
+use super::embed::embed_at;
 use super::kv::{FlatKv, KvMemory};
-use super::matmul::matmul;
-use super::norm::rms_norm;
-use super::rope_kv::{Rotated, rope_kv};
-use super::{act_mul, attention, embed};
+use super::layer::{Layer, Matrix, Norm};
 use crate::base::TokenId;
 use crate::error::{Error, Result};
 use crate::model::files::ModelFiles;
 use crate::model::rope::cos_sin_table;
 use crate::model::spec::{ModelSpec, TensorRole};
-use crate::weights::tensors::ModelTensors;
 
 /// One token to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +26,9 @@ pub struct Row {
 pub enum Tap {
     /// Input of the first layer.
     Embed,
-    /// Output of a layer's attention, after the output projection, before it is added.
+    /// Output of a layer's attention, after the output projection, before a norm and before it is added.
     Attention(usize),
-    /// Output of a layer's MLP, before it is added.
+    /// Output of a layer's MLP, before a norm and before it is added.
     Mlp(usize),
     /// Residual stream after a layer.
     Layer(usize),
@@ -58,77 +56,39 @@ impl Trace {
     }
 }
 
-struct Matrix {
-    rows: usize,
-    columns: usize,
-    values: Vec<f32>,
-}
-
-impl Matrix {
-    fn load(tensors: &ModelTensors, role: TensorRole) -> Result<Self> {
-        let matrix = tensors.matrix(role)?;
-        let (rows, columns) = (matrix.rows, matrix.columns);
-        let mut values = vec![0.0; rows * columns];
-        for (row, out) in values.chunks_mut(columns).enumerate() {
-            matrix.decode_row(row, out);
-        }
-        Ok(Self { rows, columns, values })
-    }
-
-    fn decode(&self, row: usize, out: &mut [f32]) {
-        out.copy_from_slice(&self.values[row * self.columns..][..self.columns]);
-    }
-
-    fn times(&self, x: &[f64]) -> Vec<f64> {
-        matmul(&|row, out| self.decode(row, out), self.rows, self.columns, x).0
-    }
-}
-
-struct Layer {
-    attn_norm: Vec<f32>,
-    /// Query, key and value.
-    projections: [Matrix; 3],
-    /// Empty without `qkv_bias`.
-    biases: [Vec<f32>; 3],
-    /// Empty without `qk_norm`.
-    query_norm: Vec<f32>,
-    key_norm: Vec<f32>,
-    output: Matrix,
-    mlp_norm: Vec<f32>,
-    gate: Matrix,
-    up: Matrix,
-    down: Matrix,
-}
-
 /// Weights in f32, arithmetic in f64.
 pub struct ReferenceModel {
     /// What the model is made of.
     pub spec: ModelSpec,
     embed: Matrix,
+    /// Learned positions, if the model has them.
+    positions: Option<Matrix>,
     /// `None` if the embedding is the head.
     head: Option<Matrix>,
-    final_norm: Vec<f32>,
+    final_norm: Norm,
     layers: Vec<Layer>,
     /// Cosines and sines, `[positions][rotary_dim / 2]` for each of the spec's ropes.
     ropes: Vec<Vec<[f32; 2]>>,
-    positions: usize,
+    context: usize,
 }
 
 impl ReferenceModel {
-    /// Decodes all weights and prepares rotary tables for `positions` positions.
+    /// Decodes all weights and prepares rotary tables for sequences of up to `context` tokens.
     ///
     /// # Errors
     /// A tensor is missing or cannot be read.
-    pub fn load(files: &ModelFiles, positions: usize) -> Result<Self> {
+    pub fn load(files: &ModelFiles, context: usize) -> Result<Self> {
         let (spec, tensors) = (files.spec.clone(), &files.tensors);
-        let layers = (0..spec.layers.len()).map(|index| Layer::load(&spec, tensors, index)).collect::<Result<_>>()?;
+        let layers = spec.layers.iter().enumerate().map(|(index, layer)| Layer::load(layer, tensors, index));
+        let optional = |wanted: bool, role| wanted.then(|| Matrix::load(tensors, role)).transpose();
         Ok(Self {
+            layers: layers.collect::<Result<_>>()?,
             embed: Matrix::load(tensors, TensorRole::Embed)?,
-            head: if spec.tied_head { None } else { Some(Matrix::load(tensors, TensorRole::Head)?) },
-            final_norm: tensors.vector(TensorRole::FinalNorm)?,
-            layers,
-            ropes: spec.ropes.iter().map(|rope| cos_sin_table(rope, positions)).collect(),
-            positions,
+            positions: optional(spec.learned_positions, TensorRole::Positions)?,
+            head: optional(!spec.tied_head, TensorRole::Head)?,
+            final_norm: Norm::load(tensors, spec.final_norm, TensorRole::FinalNorm, Some(TensorRole::FinalNormBias))?,
+            ropes: spec.ropes.iter().map(|rope| cos_sin_table(rope, context)).collect(),
+            context,
             spec,
         })
     }
@@ -139,26 +99,30 @@ impl ReferenceModel {
         let width = self.spec.hidden_size;
         let mut hidden = Vec::with_capacity(rows.len() * width);
         for row in rows {
-            hidden.extend(embed::embed(&|row, out| self.embed.decode(row, out), width, row.token));
+            let learned = self.positions.as_ref().map(|table| table.row(row.position));
+            let weights = |row: usize, out: &mut [f32]| self.embed.decode(row, out);
+            hidden.extend(embed_at(&weights, width, row.token, self.spec.embed_scale, learned));
         }
         tap(Tap::Embed, &hidden);
-        for index in 0..self.layers.len() {
-            let attention = self.attention(index, &hidden, rows, memory);
+        for (index, layer) in self.layers.iter().enumerate() {
+            let cos_sin = |position| self.cos_sin(index, position);
+            let attention = layer.attention(index, &hidden, rows, &cos_sin, memory);
             tap(Tap::Attention(index), &attention);
-            add(&mut hidden, &attention);
-            let mlp = self.mlp(index, &hidden);
+            add(&mut hidden, attention, layer.attn_post_norm.as_ref());
+            let mlp = layer.mlp(&hidden);
             tap(Tap::Mlp(index), &mlp);
-            add(&mut hidden, &mlp);
+            add(&mut hidden, mlp, layer.mlp_post_norm.as_ref());
             tap(Tap::Layer(index), &hidden);
         }
-        let normed = norm_rows(&hidden, &self.final_norm, self.spec.final_norm.eps);
+        let normed = self.final_norm.apply(&hidden);
         tap(Tap::FinalNorm, &normed);
         normed
     }
 
     /// Logits of one row of what [`forward`](Self::forward) returned.
     pub fn logits(&self, normed: &[f64]) -> Vec<f64> {
-        self.head.as_ref().unwrap_or(&self.embed).times(normed)
+        let logits = self.head.as_ref().unwrap_or(&self.embed).times(normed);
+        logits.into_iter().map(|logit| soft_cap(logit, self.spec.final_softcap)).collect()
     }
 
     /// Computes `tokens` from position 0 in one piece, without paging, and keeps everything.
@@ -166,8 +130,8 @@ impl ReferenceModel {
     /// # Errors
     /// A token is outside the vocabulary, or there are more tokens than positions.
     pub fn trace(&self, tokens: &[TokenId]) -> Result<Trace> {
-        if tokens.len() > self.positions {
-            let (count, positions) = (tokens.len(), self.positions);
+        if tokens.len() > self.context {
+            let (count, positions) = (tokens.len(), self.context);
             return Err(Error::config(format!("{count} tokens exceed the {positions} positions of this reference")));
         }
         if let Some(token) = tokens.iter().find(|&&token| token as usize >= self.spec.vocab_size) {
@@ -182,78 +146,21 @@ impl ReferenceModel {
         Ok(Trace { taps, keys: memory.keys, values: memory.values, logits })
     }
 
-    fn attention(&self, index: usize, hidden: &[f64], rows: &[Row], memory: &mut dyn KvMemory) -> Vec<f64> {
-        let (layer, spec) = (&self.layers[index], &self.spec.layers[index]);
-        let attn = &spec.attn;
-        let x = norm_rows(hidden, &layer.attn_norm, spec.attn_norm.map_or(0.0, |norm| norm.eps));
-        let projected: Vec<Vec<f64>> = layer.projections.iter().map(|matrix| matrix.times(&x)).collect();
-
-        let table = attn.rope.unwrap_or(0);
-        let rope = self.spec.ropes[table].rotary_dim / 2;
-        let mut queries = Vec::with_capacity(rows.len());
-        for (number, row) in rows.iter().enumerate() {
-            let mut fused = Vec::new();
-            for ((matrix, bias), y) in layer.projections.iter().zip(&layer.biases).zip(&projected) {
-                let start = fused.len();
-                fused.extend(&y[number * matrix.rows..][..matrix.rows]);
-                for (value, &bias) in fused[start..].iter_mut().zip(bias) {
-                    *value += f64::from(bias);
-                }
-            }
-            let cos_sin = &self.ropes[table][row.position * rope..][..rope];
-            let Rotated { query, key, value } = rope_kv(&fused, attn, &layer.query_norm, &layer.key_norm, cos_sin);
-            memory.store(index, row, &key, &value);
-            queries.push(query);
-        }
-
-        let memory: &dyn KvMemory = memory;
-        let mut attended = Vec::with_capacity(rows.len() * attn.query_width());
-        for (query, row) in queries.iter().zip(rows) {
-            let key = |position| memory.key(index, row, position);
-            let value = |position| memory.value(index, row, position);
-            attended.extend(attention::attend(query, &key, &value, attn, row.position + 1));
-        }
-        layer.output.times(&attended)
-    }
-
-    fn mlp(&self, index: usize, hidden: &[f64]) -> Vec<f64> {
-        let layer = &self.layers[index];
-        let x = norm_rows(hidden, &layer.mlp_norm, self.spec.layers[index].mlp_norm.map_or(0.0, |norm| norm.eps));
-        layer.down.times(&act_mul::silu_mul(&layer.gate.times(&x), &layer.up.times(&x)))
+    /// The row of the rotary table that layer `index` uses; empty if it does not rotate.
+    fn cos_sin(&self, index: usize, position: usize) -> &[[f32; 2]] {
+        let Some(table) = self.spec.layers[index].attn.rope else { return &[] };
+        let width = self.spec.ropes[table].rotary_dim / 2;
+        &self.ropes[table][position * width..][..width]
     }
 }
 
-impl Layer {
-    fn load(spec: &ModelSpec, tensors: &ModelTensors, index: usize) -> Result<Self> {
-        let attn = &spec.layers[index].attn;
-        let matrix = |role: fn(usize) -> TensorRole| Matrix::load(tensors, role(index));
-        let vector = |role: fn(usize) -> TensorRole| tensors.vector(role(index));
-        let vector_if = |wanted, role| if wanted { vector(role) } else { Ok(Vec::new()) };
-        Ok(Self {
-            attn_norm: vector(TensorRole::AttnNorm)?,
-            projections: [matrix(TensorRole::Query)?, matrix(TensorRole::Key)?, matrix(TensorRole::Value)?],
-            biases: [
-                vector_if(attn.qkv_bias, TensorRole::QueryBias)?,
-                vector_if(attn.qkv_bias, TensorRole::KeyBias)?,
-                vector_if(attn.qkv_bias, TensorRole::ValueBias)?,
-            ],
-            query_norm: vector_if(attn.qk_norm.is_some(), TensorRole::QueryNorm)?,
-            key_norm: vector_if(attn.qk_norm.is_some(), TensorRole::KeyNorm)?,
-            output: matrix(TensorRole::Output)?,
-            mlp_norm: vector(TensorRole::MlpNorm)?,
-            gate: matrix(TensorRole::Gate)?,
-            up: matrix(TensorRole::Up)?,
-            down: matrix(TensorRole::Down)?,
-        })
-    }
-}
-
-fn norm_rows(rows: &[f64], weight: &[f32], eps: f32) -> Vec<f64> {
-    rows.chunks(weight.len()).flat_map(|row| rms_norm(row, weight, eps)).collect()
-}
-
-fn add(to: &mut [f64], from: &[f64]) {
-    for (to, from) in to.iter_mut().zip(from) {
+/// Adds what a sublayer gave, normed if there is a norm after it.
+fn add(hidden: &mut [f64], given: Vec<f64>, norm: Option<&Norm>) {
+    let given = match norm {
+        Some(norm) => norm.apply(&given),
+        None => given,
+    };
+    for (to, from) in hidden.iter_mut().zip(given) {
         *to += from;
     }
 }

@@ -2,7 +2,7 @@
 //! rotates them. Storing key and value through the block table is the work of [`kv`](super::kv).
 
 use super::norm::rms_norm;
-use crate::model::spec::AttnSpec;
+use crate::model::spec::{AttnSpec, QkNorm};
 
 /// One token's heads, ready for attention.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,22 +29,22 @@ pub fn rotate(head: &mut [f64], cos_sin: &[[f32; 2]]) {
     }
 }
 
-/// The whole kernel for one token. `row` is `[query | key | value]` with biases added; the norms are the weights of
-/// the head norms, `[head_dim]`, and are used where `spec.qk_norm` is set.
+/// The whole kernel for one token. `row` is `[query | key | value]` with biases added; the norms are the weights of the
+/// query and key norms, `[head_dim]` or, over whole rows, `[heads * head_dim]`, and are used where `spec.qk_norm` is set.
+/// `cos_sin` is empty where nothing rotates.
 pub fn rope_kv(row: &[f64], spec: &AttnSpec, query_norm: &[f32], key_norm: &[f32], cos_sin: &[[f32; 2]]) -> Rotated {
     let (query, rest) = row.split_at(spec.query_width());
     let (key, value) = rest.split_at(spec.kv_width());
     assert_eq!(value.len(), spec.kv_width(), "a fused row is query, key and value");
-    let rotated = |heads: &[f64], norm: &[f32]| {
-        let mut out = Vec::with_capacity(heads.len());
-        for head in heads.chunks(spec.head_dim) {
-            let mut head = match spec.qk_norm {
-                Some(qk_norm) => rms_norm(head, norm, qk_norm.norm.eps),
-                None => head.to_vec(),
-            };
-            rotate(&mut head, cos_sin);
-            out.extend(head);
-        }
+    let rotated = |heads: &[f64], weight: &[f32]| {
+        let mut out: Vec<f64> = match spec.qk_norm {
+            None => heads.to_vec(),
+            Some(QkNorm { norm, whole_row: true }) => rms_norm(heads, weight, norm.eps),
+            Some(QkNorm { norm, whole_row: false }) => {
+                heads.chunks(spec.head_dim).flat_map(|head| rms_norm(head, weight, norm.eps)).collect()
+            }
+        };
+        out.chunks_mut(spec.head_dim).for_each(|head| rotate(head, cos_sin));
         out
     };
     Rotated { query: rotated(query, query_norm), key: rotated(key, key_norm), value: value.to_vec() }
@@ -53,7 +53,7 @@ pub fn rope_kv(row: &[f64], spec: &AttnSpec, query_norm: &[f32], key_norm: &[f32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::spec::{NormSpec, QkNorm};
+    use crate::model::spec::NormSpec;
 
     #[test]
     fn pairs_are_half_the_rotary_width_apart_and_the_tail_stays() {
@@ -72,5 +72,16 @@ mod tests {
         assert_eq!(query, [-2.0, 1.0, -2.0, -1.0]);
         assert_eq!(key, [1.0, 4.0]);
         assert_eq!(value, [7.0, 9.0]);
+    }
+
+    #[test]
+    fn a_norm_over_the_whole_row_sees_all_heads() {
+        let qk_norm = Some(QkNorm { norm: NormSpec::rms(0.0), whole_row: true });
+        let spec = AttnSpec { qk_norm, ..AttnSpec::plain(2, 1, 2) };
+        // The root of the mean square of 0, 0, 4, 0 is 2; nothing rotates.
+        let row = [0.0, 0.0, 4.0, 0.0, 4.0, 4.0, 9.0, 9.0];
+        let Rotated { query, key, .. } = rope_kv(&row, &spec, &[5.0, 10.0, 5.0, 5.0], &[1.0, 2.0], &[]);
+        assert_eq!(query, [0.0, 0.0, 10.0, 0.0]);
+        assert_eq!(key, [1.0, 2.0]);
     }
 }

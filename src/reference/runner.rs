@@ -11,6 +11,7 @@ use super::{sample, score};
 use crate::base::{SeqId, SlotId, TokenId};
 use crate::error::{Error, Result};
 use crate::model::files::ModelFiles;
+use crate::runner::move_rules::MoveRules;
 use crate::runner::{Capacity, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
 use crate::sampling::SamplingRow;
 use crate::sched::plan::StepPlan;
@@ -37,6 +38,7 @@ pub struct ReferenceRunner {
     model: ReferenceModel,
     capacity: Capacity,
     kv: PagedKv,
+    move_rules: MoveRules,
     slots: Vec<Option<Slot>>,
     finished: VecDeque<StepResult>,
 }
@@ -79,20 +81,22 @@ impl ReferenceRunner {
             return Err(Error::config(format!("max_model_len is {max_model_len}, but the model ends at {context}")));
         }
         let model = ReferenceModel::load(files, max_model_len as usize)?;
+        let capacity = Capacity {
+            block_count,
+            slot_count,
+            max_batched_tokens,
+            max_model_len,
+            max_steps,
+            vocab_size: model.spec.vocab_size as u32,
+            host_blocks: 0,
+            window: model.spec.longest_window().map(|window| u32::try_from(window).unwrap_or(u32::MAX)),
+        };
         Ok(Self {
+            move_rules: MoveRules::new(&capacity),
             kv: PagedKv::new(&model.spec, block_count as usize, slot_count as usize, KvPrecision::F64),
             slots: (0..slot_count).map(|_| None).collect(),
             finished: VecDeque::new(),
-            capacity: Capacity {
-                block_count,
-                slot_count,
-                max_batched_tokens,
-                max_model_len,
-                max_steps,
-                vocab_size: model.spec.vocab_size as u32,
-                host_blocks: 0,
-                window: None,
-            },
+            capacity,
             model,
         })
     }
@@ -100,6 +104,14 @@ impl ReferenceRunner {
     /// The same runner with KV entries rounded to `precision` when they are stored.
     pub fn with_kv_precision(mut self, precision: KvPrecision) -> Self {
         self.kv.set_precision(precision);
+        self
+    }
+
+    /// The same runner with room for `count` KV blocks on the host.
+    pub fn with_host_blocks(mut self, count: u32) -> Self {
+        self.capacity.host_blocks = count;
+        self.move_rules = MoveRules::new(&self.capacity);
+        self.kv.set_host_blocks(count as usize);
         self
     }
 
@@ -121,6 +133,8 @@ impl ReferenceRunner {
 
     fn execute(&mut self, plan: &StepPlan) -> Result<StepResult, String> {
         self.check_limits(plan)?;
+        self.move_rules.check(plan)?;
+        self.move_blocks(plan)?;
         self.prepare(plan)?;
         let mut result = StepResult { epoch: plan.epoch, ..StepResult::default() };
         self.first_step(plan, &mut result)?;
@@ -155,7 +169,14 @@ impl ReferenceRunner {
         }
     }
 
-    /// Owners, tables and copies, before anything runs.
+    /// Before anything else, so that what is saved is what earlier plans left.
+    fn move_blocks(&mut self, plan: &StepPlan) -> Result<(), String> {
+        plan.saves.iter().try_for_each(|save| self.kv.save_block(save.block, save.host))?;
+        plan.loads.iter().try_for_each(|load| self.kv.load_block(load.host, load.block))?;
+        plan.copies.iter().try_for_each(|copy| self.kv.copy_block(copy.source, copy.target))
+    }
+
+    /// Owners and tables, before anything runs.
     fn prepare(&mut self, plan: &StepPlan) -> Result<(), String> {
         let slot_count = self.slots.len();
         let check = |slot: SlotId| match slot.index() < slot_count {
@@ -183,7 +204,7 @@ impl ReferenceRunner {
             }
             self.kv.set_table(index, update.index as usize, update.block)?;
         }
-        plan.copies.iter().try_for_each(|copy| self.kv.copy_block(copy.source, copy.target))
+        Ok(())
     }
 
     fn first_step(&mut self, plan: &StepPlan, result: &mut StepResult) -> Result<(), String> {
@@ -306,6 +327,7 @@ impl ModelRunner for ReferenceRunner {
     fn poll(&mut self, _: Wait, result: &mut StepResult) -> Result<bool, RunError> {
         match self.finished.pop_front() {
             Some(finished) => {
+                self.move_rules.report(finished.epoch);
                 *result = finished;
                 Ok(true)
             }

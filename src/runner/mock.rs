@@ -2,15 +2,18 @@
 //! of the whole context, read through the block table: whatever goes wrong with blocks, chunks or run-ahead changes a
 //! token or is refused as a bug.
 //!
-//! A KV cell remembers its position, its token and the hash of everything before it, as attention layers do. Plans
-//! take effect in the order of submission; results come later, by a virtual clock that only [`MockRunner::poll`] and
+//! A KV cell remembers its position, its token and the hash of everything before it, as attention layers do. Cells move
+//! with their blocks, to the host and back too. With a window ([`Capacity::window`]) only the last positions are read, and what
+//! lies before may be gone, as it may on a device.
+//!
+//! Plans take effect in the order of submission; results come later, by a virtual clock that only [`MockRunner::poll`] and
 //! [`MockRunner::advance`] move.
 
 mod memory;
 #[cfg(test)]
 mod tests;
 
-use super::{Capacity, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
+use super::{Capacity, Costs, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
 use crate::base::{Epoch, TokenId};
 use crate::sampling::SamplingRow;
 use crate::sched::plan::StepPlan;
@@ -33,6 +36,8 @@ pub struct MockOptions {
     pub bad_logits_per_mille: u32,
     /// Virtual time for each prompt token.
     pub prefill_micros: u64,
+    /// Virtual time for each block that goes to the host or comes back. Copies on the device cost nothing.
+    pub move_micros: u64,
     /// Virtual time for each step.
     pub step_micros: u64,
     /// Virtual time between the end of a submission and its result.
@@ -71,6 +76,7 @@ impl Default for MockOptions {
             eos_per_mille: 0,
             bad_logits_per_mille: 0,
             prefill_micros: 10,
+            move_micros: 20,
             step_micros: 1000,
             latency_micros: 100,
             fault: None,
@@ -196,6 +202,13 @@ impl ModelRunner for MockRunner {
         self.options.capacity
     }
 
+    fn costs(&self) -> Costs {
+        Costs {
+            prefill_micros_per_token: self.options.prefill_micros as f32,
+            move_micros_per_block: self.options.move_micros as f32,
+        }
+    }
+
     fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError> {
         self.check_alive()?;
         match self.options.fault {
@@ -211,6 +224,7 @@ impl ModelRunner for MockRunner {
         let mut result = StepResult { epoch: plan.epoch, ..StepResult::default() };
         self.memory.run(plan, &self.options, &mut result)?;
         let micros = plan.prefill_tokens.len() as u64 * self.options.prefill_micros
+            + (plan.saves.len() + plan.loads.len()) as u64 * self.options.move_micros
             + u64::from(plan.steps) * self.options.step_micros;
         result.micros = micros as u32;
         self.busy_until = self.busy_until.max(self.now) + micros;
@@ -235,6 +249,7 @@ impl ModelRunner for MockRunner {
         }
         if let Some((_, oldest)) = self.results.pop_front() {
             *result = oldest;
+            self.memory.report(result.epoch);
         }
         Ok(true)
     }

@@ -1,6 +1,7 @@
 //! Runs step plans. The engine sees only [`ModelRunner`]; behind it stand the GPU, the f64 reference and a mock.
 
 pub mod mock;
+pub(crate) mod move_rules;
 pub mod wgpu;
 
 use crate::base::{Epoch, SeqId, SlotId, TokenId};
@@ -8,7 +9,7 @@ use crate::sched::plan::StepPlan;
 use std::time::Duration;
 
 /// What a runner can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Capacity {
     /// KV blocks.
     pub block_count: u32,

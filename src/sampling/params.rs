@@ -17,7 +17,10 @@ pub struct SamplingParams {
     pub top_p: f32,
     /// Drop tokens less likely than this share of the likeliest. Range [0, 1].
     pub min_p: f32,
-    /// Fixes the draws. `None` takes a fresh seed for each request.
+    /// Outputs for the prompt, which they share; above 1 only with a temperature above 0. Range 1 to 1024.
+    pub n: u32,
+    /// Fixes the draws. `None` takes a fresh seed for each request. Of several outputs, number i draws as a request of its own
+    /// with seed + i would.
     pub seed: Option<u64>,
     /// Most tokens to generate; `None` fills the context.
     pub max_tokens: Option<u32>,
@@ -36,6 +39,7 @@ impl Default for SamplingParams {
             top_k: 0,
             top_p: 1.0,
             min_p: 0.0,
+            n: 1,
             seed: None,
             max_tokens: None,
             stop: Vec::new(),
@@ -47,6 +51,9 @@ impl Default for SamplingParams {
 
 /// Below this, temperature counts as zero: the quotient would overflow f32 for ordinary logits.
 const GREEDY_BELOW: f32 = 1e-5;
+
+/// Outputs of one request.
+const MAX_OUTPUTS: u32 = 1024;
 
 impl SamplingParams {
     /// Greedy decoding of at most `max_tokens` tokens.
@@ -72,6 +79,13 @@ impl SamplingParams {
         check(t.is_finite() && (0.0..=100.0).contains(&t), "temperature", &t, "between 0 and 100")?;
         check(self.top_p > 0.0 && self.top_p <= 1.0, "top_p", &self.top_p, "above 0 and at most 1")?;
         check((0.0..=1.0).contains(&self.min_p), "min_p", &self.min_p, "between 0 and 1")?;
+        check((1..=MAX_OUTPUTS).contains(&self.n), "n", &self.n, "between 1 and 1024")?;
+        if self.n > 1 && self.is_greedy() {
+            return Err(Error::config(format!(
+                "n is {}, but at temperature {t} all outputs would be the same; raise the temperature or leave n out",
+                self.n
+            )));
+        }
         if let Some(max_tokens) = self.max_tokens {
             check(max_tokens >= 1, "max_tokens", &max_tokens, "at least 1 (leave it out to fill the context)")?;
         }
@@ -142,6 +156,8 @@ mod tests {
             (SamplingParams { temperature: f32::NAN, ..Default::default() }, "temperature is NaN"),
             (SamplingParams { top_p: 0.0, ..Default::default() }, "top_p is 0"),
             (SamplingParams { min_p: 1.5, ..Default::default() }, "min_p is 1.5"),
+            (SamplingParams { n: 0, ..Default::default() }, "n is 0"),
+            (SamplingParams { n: 2, ..Default::default() }, "n is 2, but at temperature 0"),
             (SamplingParams { max_tokens: Some(0), ..Default::default() }, "max_tokens is 0"),
             (SamplingParams { stop: vec![String::new()], ..Default::default() }, "stop holds an empty text"),
         ];

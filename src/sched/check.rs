@@ -2,8 +2,9 @@
 
 use super::Scheduler;
 use super::plan::StepPlan;
-use super::sequence::SeqState;
-use crate::base::{BLOCK_TOKENS, SlotId};
+use super::scheduler::waits;
+use super::sequence::{Awaits, SeqState};
+use crate::base::{BLOCK_TOKENS, SlotId, ceil_div};
 use std::collections::HashMap;
 
 impl Scheduler {
@@ -11,16 +12,38 @@ impl Scheduler {
     pub fn check(&self) {
         self.pool.check();
         let mut holders = HashMap::new();
+        let mut host_holders = HashMap::new();
+        let mut parked = 0;
         let mut slots = self.free_slots.clone();
+        let mut queued = HashMap::new();
+        let sequences = &self.sequences;
+        for seq in self.waiting.iter(|seq| waits(sequences, seq)) {
+            *queued.entry(seq).or_insert(0) += 1;
+        }
+        assert_eq!(queued.values().sum::<usize>(), self.waiting.len(), "length of the queue");
         for (id, sequence) in &self.sequences {
-            assert_eq!(*id, sequence.id, "sequence under a wrong id");
-            let waits = self.waiting.iter().filter(|other| *other == id).count();
-            let runs = self.running.iter().filter(|other| *other == id).count();
+            assert_eq!(*id, sequence.id(), "sequence under a wrong id");
+            let waits = queued.get(id).copied().unwrap_or(0);
+            let runs = self.running.iter().filter(|other| other.seq == *id).count();
             let (total, computed) = (sequence.total(), sequence.computed);
             match sequence.state {
                 SeqState::Waiting => {
                     assert_eq!((waits, runs), (1, 0), "places of waiting sequence {id}");
-                    assert!(sequence.table.is_empty() && computed == 0, "waiting sequence {id} holds blocks");
+                    assert!(sequence.table.is_empty(), "waiting sequence {id} holds blocks");
+                    let away = sequence.slid + sequence.host.len();
+                    assert_eq!(away, ceil_div(computed, BLOCK_TOKENS), "swapped blocks of sequence {id}");
+                }
+                SeqState::Parked(awaits) => {
+                    assert_eq!((waits, runs), (0, 0), "places of parked sequence {id}");
+                    assert!(sequence.table.is_empty() && computed == 0, "parked sequence {id} holds blocks");
+                    parked += 1;
+                    if let Awaits::Leader(leader) = awaits {
+                        assert!(self.followers[&leader].contains(id), "sequence {id} waits for {leader} unbeknown");
+                        assert!(
+                            self.sequences.contains_key(&leader),
+                            "sequence {id} waits for {leader}, which is gone"
+                        );
+                    }
                 }
                 SeqState::Prefill(_) => {
                     assert_eq!((waits, runs), (0, 1), "places of running sequence {id}");
@@ -35,16 +58,30 @@ impl Scheduler {
                 SeqState::Done(reason) => panic!("sequence {id} has ended ({reason:?}) and is still here"),
             }
             assert!(total <= sequence.limit, "sequence {id} has {total} tokens, limit {}", sequence.limit);
-            assert!(computed <= sequence.table.len() * BLOCK_TOKENS, "sequence {id} computes without blocks");
+            if sequence.slot().is_some() {
+                assert!(computed <= sequence.table.len() * BLOCK_TOKENS, "sequence {id} computes without blocks");
+                assert!(sequence.host.is_empty(), "running sequence {id} is on the host");
+            }
             assert!(sequence.table.len() <= sequence.kv_limit().div_ceil(BLOCK_TOKENS), "sequence {id} hoards blocks");
             assert!(sequence.published <= sequence.table.len(), "sequence {id} published blocks it lacks");
             assert!(sequence.last_use <= self.last_epoch, "sequence {id} was used by a submission to come");
             slots.extend(sequence.slot());
-            for block in &sequence.table {
+            for block in sequence.held() {
                 *holders.entry(*block).or_insert(0u32) += 1;
             }
+            for block in &sequence.host {
+                *host_holders.entry(*block).or_insert(0u32) += 1;
+            }
         }
-        assert_eq!(self.waiting.len() + self.running.len(), self.sequences.len(), "queues name unknown sequences");
+        for block in &self.loaded {
+            *host_holders.entry(*block).or_insert(0) += 1;
+        }
+        self.host.check(&|block| host_holders.get(&block).copied().unwrap_or(0));
+        assert_eq!(parked, self.parked, "count of the parked");
+        let placed = self.waiting.len() + self.running.len() + self.parked;
+        assert_eq!(placed, self.sequences.len(), "queues name unknown sequences");
+        assert!(self.running.is_sorted(), "the running are out of order");
+        assert!(self.followers.values().flatten().all(|seq| self.sequences.contains_key(seq)), "a follower is gone");
         slots.sort_unstable();
         let all: Vec<SlotId> = (0..self.config.max_num_seqs as u32).map(SlotId).collect();
         assert_eq!(slots, all, "each slot is free or owned by one sequence");
@@ -58,8 +95,8 @@ impl Scheduler {
         assert!(self.flights.iter().is_sorted_by(|a, b| a.epoch.next() == b.epoch), "epochs under way have gaps");
         for sequence in self.sequences.values() {
             let rows = self.flights.iter().flat_map(|flight| &flight.rows);
-            let expected: usize = rows.filter(|row| row.seq == sequence.id).map(|row| row.expected).sum();
-            assert_eq!(sequence.in_flight, expected, "tokens under way of sequence {}", sequence.id);
+            let expected: usize = rows.filter(|row| row.seq == sequence.id()).map(|row| row.expected).sum();
+            assert_eq!(sequence.in_flight, expected, "tokens under way of sequence {}", sequence.id());
         }
     }
 
@@ -84,6 +121,7 @@ impl Scheduler {
             let sequence = &self.sequences[&seq];
             let end = if len > 0 { start + len } else { sequence.computed };
             assert!(end <= sequence.kv_limit(), "sequence {seq} writes position {end}");
+            assert!(sequence.slid <= start / BLOCK_TOKENS, "sequence {seq} writes to a block that slid away");
             for block in &sequence.table[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)] {
                 assert_eq!(self.pool.refs(*block), 1, "shared block {block} is written");
                 assert!(!self.pool.is_published(*block), "cached block {block} is written");

@@ -1,10 +1,11 @@
 //! Results come back: tokens are appended, stops checked, full blocks published, blocks released.
 
-use super::admission::{block_key, hash_full_blocks};
+use super::blocks::{block_name, hash_full_blocks, stored};
 use super::scheduler::FlightRow;
 use super::sequence::{SeqState, Sequence};
 use super::{FinishReason, SchedEvent, Scheduler};
 use crate::base::{BLOCK_TOKENS, SeqId, TokenId};
+use crate::cache::Medium;
 use crate::runner::{StepResult, TokenScore};
 
 impl Scheduler {
@@ -20,6 +21,7 @@ impl Scheduler {
         let mut flight = self.flights.pop_front().expect("a result needs a submission under way");
         assert_eq!(flight.epoch, result.epoch, "results must come in the order of submission");
         self.retired = flight.epoch;
+        self.host.retire(self.retired);
 
         for score in &result.scores {
             self.take_score(score, events);
@@ -37,9 +39,11 @@ impl Scheduler {
             flight.rows[at].came += 1;
             self.take_token(sampled.seq, sampled.token, events);
         }
+        let mut progress = !result.tokens.is_empty();
         for row in &flight.rows {
-            self.settle(row, events);
+            progress |= self.settle(row, events);
         }
+        self.watch(progress, events);
         // Names come before releases: what an ended sequence computed stays in the cache.
         for row in &flight.rows {
             if let Some(Sequence { state: SeqState::Done(_), .. }) = self.sequences.get(&row.seq) {
@@ -85,18 +89,22 @@ impl Scheduler {
         }
     }
 
-    /// After the tokens of a submission: publishes the blocks that `row` filled and looks for a missing end.
-    fn settle(&mut self, row: &FlightRow, events: &mut Vec<SchedEvent>) {
-        let Some(sequence) = self.sequences.get_mut(&row.seq) else { return };
+    /// After the tokens of a submission: publishes the blocks that `row` filled and looks for a missing end. Says whether
+    /// the sequence is further along than ever, or over.
+    fn settle(&mut self, row: &FlightRow, events: &mut Vec<SchedEvent>) -> bool {
+        let Some(sequence) = self.sequences.get_mut(&row.seq) else { return true };
         let filled = row.start + if row.prefilled > 0 { row.prefilled } else { row.came };
+        let progress = filled > sequence.furthest;
+        sequence.furthest = sequence.furthest.max(filled);
         match sequence.state {
             // The KV that led to bad logits must not serve anybody else.
-            SeqState::Done(FinishReason::Error) => return,
+            SeqState::Done(FinishReason::Error) => return true,
             SeqState::Done(_) => {}
             _ if row.came < row.expected => {
                 // The device stopped a row that the host would go on with; its other tokens will never come. A caller
                 // sees the same end as for bad logits.
-                return self.end(row.seq, FinishReason::Error, events);
+                self.end(row.seq, FinishReason::Error, events);
+                return true;
             }
             // A prompt that is only scored ends when its last chunk has run.
             _ if sequence.limit == sequence.tokens.len() && filled == sequence.limit => {
@@ -107,39 +115,42 @@ impl Scheduler {
         if self.config.prefix_cache {
             self.publish(row, filled);
         }
+        progress
     }
 
     fn publish(&mut self, row: &FlightRow, filled: usize) {
-        let Some(sequence) = self.sequences.get_mut(&row.seq) else { return };
+        let Self { pool, chain, sequences, kv_log, .. } = self;
+        let Some(sequence) = sequences.get_mut(&row.seq) else { return };
         if row.incarnation != sequence.incarnation {
             return;
         }
         let full = filled.min(sequence.tokens.len()) / BLOCK_TOKENS;
-        if full > sequence.published {
-            hash_full_blocks(&mut self.chain, sequence);
-            for index in sequence.published..full {
-                self.pool.publish(sequence.table[index], &block_key(sequence, index), row.seq);
-            }
-            sequence.published = full;
+        if full <= sequence.published {
+            return;
         }
+        hash_full_blocks(chain, sequence);
+        for index in sequence.published.max(sequence.slid)..full {
+            let name = block_name(sequence, index);
+            if pool.publish(sequence.table[index], &name.key(), row.seq)
+                && let Some(log) = kv_log
+            {
+                log.push(stored(&name, Medium::Gpu));
+            }
+        }
+        sequence.published = full;
     }
 
-    fn end(&mut self, seq: SeqId, reason: FinishReason, events: &mut Vec<SchedEvent>) {
-        let Some(sequence) = self.sequences.get_mut(&seq) else { return };
-        if reason == FinishReason::Error {
-            for hash in &sequence.hashes {
-                self.pool.withdraw(hash, seq);
+    /// The watchdog. Preemption may make the same tokens be computed again and again, but never for long without somebody
+    /// getting further; if it does, that is a defect, and one request ends so that the others go on.
+    fn watch(&mut self, progress: bool, events: &mut Vec<SchedEvent>) {
+        self.idle_results = if progress { 0 } else { self.idle_results + 1 };
+        if self.idle_results >= self.config.watchdog_steps {
+            self.idle_results = 0;
+            if let Some(front) = self.running.first() {
+                let seq = front.seq;
+                self.end(seq, FinishReason::Stalled, events);
+                self.remove(seq);
             }
         }
-        let slot = sequence.slot();
-        sequence.end(reason);
-        match slot {
-            Some(slot) => {
-                self.running.retain(|id| *id != seq);
-                self.close_slot(slot);
-            }
-            None => self.waiting.retain(|id| *id != seq),
-        }
-        events.push(SchedEvent::Finished { seq, reason });
     }
 }

@@ -3,6 +3,9 @@
 use crate::error::{Error, Result};
 use crate::runner::Capacity;
 
+/// Priorities are 32 bits wide, and ranks have 64.
+const LONGEST_AGING: u64 = 1_800_000_000;
+
 /// Who runs first, and who gives way when memory is short: the last in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -157,6 +160,46 @@ impl SchedulerConfig {
                 "long_prefill_token_threshold is {}, but it cuts prompts and chunked prefill is off; set it to 0",
                 self.long_prefill_token_threshold
             )));
+        }
+        let (all, long) = (self.max_num_partial_prefills, self.max_long_partial_prefills);
+        if all == 0 || long == 0 || long > all {
+            return Err(Error::config(format!(
+                "max_long_partial_prefills is {long} and max_num_partial_prefills {all}; both must be at least 1, and the \
+                 first at most the second"
+            )));
+        }
+        if !(self.watermark >= 0.0 && self.watermark < 1.0) {
+            return Err(Error::config(format!(
+                "watermark is {}, but must be a share of the blocks from 0 up to, but not including, 1",
+                self.watermark
+            )));
+        }
+        if self.aging_micros == 0 || self.aging_micros > LONGEST_AGING {
+            return Err(Error::config(format!(
+                "aging is {} us for one level of priority, but must be above 0 and at most {} s",
+                self.aging_micros,
+                LONGEST_AGING / 1_000_000
+            )));
+        }
+        if self.watchdog_steps == 0 {
+            return Err(Error::config("watchdog_steps is 0, which would end every request; use at least 1"));
+        }
+        if self.preemption == Preemption::Swap && capacity.host_blocks == 0 {
+            return Err(Error::config(
+                "preemption is swap, but the host has no room for blocks; give it some with --swap-space, or choose \
+                 recompute",
+            ));
+        }
+        if self.host_cache && capacity.host_blocks == 0 {
+            return Err(Error::config(
+                "the host's prefix cache is on, but the host has no room for blocks; give it some with --swap-space, or \
+                 turn it off",
+            ));
+        }
+        if self.host_cache && !self.prefix_cache {
+            return Err(Error::config(
+                "the host's prefix cache is the second level of the prefix cache, which is off; turn both on or off",
+            ));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use crate::base::{BlockId, HostBlockId, RequestId, SeqId, TokenId};
 
 /// Why a sequence ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// A stop token, or a stop text found by the host.
@@ -15,16 +15,23 @@ pub enum FinishReason {
     Cancelled,
     /// The model's logits were not finite, or the runner broke its contract.
     Error,
+    /// It stood in front for too many steps without getting any further.
+    Stalled,
 }
 
 impl FinishReason {
+    /// Whether something went wrong.
+    pub const fn is_fault(self) -> bool {
+        matches!(self, Self::Error | Self::Stalled)
+    }
+
     /// The name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
             Self::Length => "length",
             Self::Cancelled => "cancelled",
-            Self::Error => "error",
+            Self::Error | Self::Stalled => "error",
         }
     }
 }
@@ -134,6 +141,8 @@ pub enum PreemptReason {
     },
     /// The prefix cache was reset.
     Reset,
+    /// The device was lost.
+    DeviceLost,
 }
 
 /// What became of the KV of a preempted sequence.

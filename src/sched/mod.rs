@@ -31,12 +31,16 @@
 //! ```
 
 mod admission;
+mod blocks;
 mod check;
 mod commit;
 mod config;
+mod control;
 mod event;
+mod hits;
 pub mod plan;
 mod preemption;
+mod queue;
 mod scheduler;
 mod sequence;
 mod step;
@@ -44,6 +48,7 @@ mod step;
 mod tests;
 
 pub use config::{Policy, Preemption, SchedulerConfig};
+pub use control::Pause;
 pub use event::{Estimates, FinishReason, PreemptReason, Released, SchedEvent};
 pub use scheduler::{Scheduler, SchedulerStats};
 pub use sequence::NewSequence;

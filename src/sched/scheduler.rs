@@ -1,13 +1,17 @@
 //! The scheduler's state and its small public methods. The large ones have files of their own: `admission` (add and
-//! admit), `step` (schedule), `preemption`, `commit`.
+//! admit), `step` (schedule), `blocks`, `preemption`, `commit`, `control` (pause, reset, device loss).
 
-use super::sequence::{SeqState, Sequence};
-use super::{FinishReason, SchedulerConfig};
-use crate::base::{BlockId, Epoch, SeqId, SlotId};
-use crate::cache::{BlockPool, HashChain};
+use super::event::SchedEvent;
+use super::plan::BlockSave;
+use super::queue::{Urgency, WaitingQueue};
+use super::sequence::{Awaits, SeqState, Sequence};
+use super::{Pause, SchedulerConfig};
+use crate::base::{BlockId, Epoch, HostBlockId, RequestId, SeqId, SlotId};
+use crate::cache::{BlockPool, HashChain, HostStore, KvEvent};
 use crate::error::Result;
-use crate::runner::Capacity;
-use std::collections::{HashMap, VecDeque};
+use crate::runner::{Capacity, Costs};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// Plans steps and digests their results. See the [module](super).
 #[derive(Debug)]
@@ -15,26 +19,59 @@ pub struct Scheduler {
     pub(super) config: SchedulerConfig,
     pub(super) capacity: Capacity,
     pub(super) pool: BlockPool,
+    pub(super) host: HostStore,
     pub(super) chain: HashChain,
-    pub(super) sequences: HashMap<SeqId, Sequence>,
-    /// First come first served. Preempted sequences return to the front.
-    pub(super) waiting: VecDeque<SeqId>,
-    /// By admission; the tail is preempted first.
-    pub(super) running: Vec<SeqId>,
+    pub(super) sequences: FxHashMap<SeqId, Sequence>,
+    pub(super) waiting: WaitingQueue,
+    /// Those that wait for the prompt of the key.
+    pub(super) followers: FxHashMap<SeqId, Vec<SeqId>>,
+    /// Sequences in state `Parked`.
+    pub(super) parked: usize,
+    /// By urgency: rows are planned from the head, the tail is preempted first.
+    pub(super) running: Vec<Urgency>,
     pub(super) free_slots: Vec<SlotId>,
     /// Slots whose owner left since the last plan.
     pub(super) closed_slots: Vec<SlotId>,
+    /// Saves for the next plan. They outlive a call that plans nothing.
+    pub(super) saves: Vec<BlockSave>,
+    /// Host blocks that the last plan loaded from; their pins end when the next one is made.
+    pub(super) loaded: Vec<HostBlockId>,
     pub(super) flights: VecDeque<Flight>,
     /// Emptied row lists, kept for their memory.
     pub(super) spare_rows: Vec<Vec<FlightRow>>,
     /// Decode steps of a submission that the caller allows just now; at most `config.max_steps`.
     pub(super) step_limit: u16,
+    pub(super) costs: Costs,
+    pub(super) pause: Pause,
     pub(super) last_epoch: Epoch,
     pub(super) retired: Epoch,
     pub(super) next_seq: u64,
+    /// Results in a row that brought nothing new.
+    pub(super) idle_results: u32,
     pub(super) totals: Totals,
-    /// Scratch of the admission.
-    pub(super) hits: Vec<BlockId>,
+    pub(super) kv_log: Option<Vec<KvEvent>>,
+    pub(super) scratch: Scratch,
+}
+
+/// Memory that is reused from step to step.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    pub hits: Vec<Hit>,
+    pub prefilling: Vec<SeqId>,
+    pub skipped: Vec<Urgency>,
+}
+
+/// Where the KV of a block comes from at admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hit {
+    /// The prefix cache.
+    Device(BlockId),
+    /// The table of the sequence that the prompt is shared with.
+    Shared(BlockId),
+    /// The host's prefix cache.
+    Host(HostBlockId),
+    /// Where it was swapped to.
+    Own(HostBlockId),
 }
 
 /// A submission under way.
@@ -65,7 +102,12 @@ pub(super) struct FlightRow {
 pub(super) struct Totals {
     pub prefix_queries: u64,
     pub prefix_hits: u64,
+    pub host_hits: u64,
+    pub evictions: u64,
     pub preemptions: u64,
+    pub swaps_out: u64,
+    pub swaps_in: u64,
+    pub copies: u64,
     pub steps: u64,
     pub prefill_tokens: u64,
     pub decode_tokens: u64,
@@ -88,12 +130,28 @@ pub struct SchedulerStats {
     pub blocks_total: usize,
     /// Blocks that can be found by their content.
     pub blocks_cached: usize,
+    /// Blocks of the host.
+    pub host_total: usize,
+    /// Of these, blocks of swapped sequences.
+    pub host_used: usize,
+    /// Of these, blocks that can be found by their content.
+    pub host_cached: usize,
     /// Tokens looked up in the prefix cache since the start.
     pub prefix_queries: u64,
-    /// Tokens found there.
+    /// Tokens found there, on the device or the host.
     pub prefix_hits: u64,
-    /// Times that a sequence lost its KV.
+    /// Of these, on the host.
+    pub host_hits: u64,
+    /// Cached blocks that lost their place on the device.
+    pub evictions: u64,
+    /// Times that a sequence lost its blocks.
     pub preemptions: u64,
+    /// Of these, times that they went to the host.
+    pub swaps_out: u64,
+    /// Times that a sequence came back from the host.
+    pub swaps_in: u64,
+    /// Shared blocks copied before a write.
+    pub copies: u64,
     /// Steps submitted; a submission of n steps counts n.
     pub steps: u64,
     /// Known tokens submitted.
@@ -111,20 +169,29 @@ impl Scheduler {
         config.validate(&capacity)?;
         let mut scheduler = Self {
             pool: BlockPool::new(capacity.block_count as usize),
+            host: HostStore::new(capacity.host_blocks as usize),
             chain: HashChain::new(HashChain::DEFAULT_SEED),
-            sequences: HashMap::new(),
-            waiting: VecDeque::new(),
+            sequences: FxHashMap::default(),
+            waiting: WaitingQueue::default(),
+            followers: FxHashMap::default(),
+            parked: 0,
             running: Vec::with_capacity(config.max_num_seqs),
             free_slots: Vec::with_capacity(config.max_num_seqs),
             closed_slots: Vec::with_capacity(config.max_num_seqs),
+            saves: Vec::new(),
+            loaded: Vec::new(),
             flights: VecDeque::with_capacity(config.max_in_flight),
             spare_rows: Vec::with_capacity(config.max_in_flight),
             step_limit: config.max_steps,
+            costs: Costs::default(),
+            pause: Pause::None,
             last_epoch: Epoch(0),
             retired: Epoch(0),
             next_seq: 0,
+            idle_results: 0,
             totals: Totals::default(),
-            hits: Vec::new(),
+            kv_log: None,
+            scratch: Scratch::default(),
             config,
             capacity,
         };
@@ -138,10 +205,34 @@ impl Scheduler {
         self
     }
 
+    /// The same scheduler for a model or adapter that block hashes must tell apart from others: `keys` stand in the
+    /// extra keys of every first block, before the salt. Set it before the first sequence.
+    pub fn with_extra_keys(mut self, keys: &[&str]) -> Self {
+        self.chain = self.chain.with_extra_keys(keys);
+        self
+    }
+
+    /// The same scheduler with a log of what can be found by its content; see [`Scheduler::drain_kv_events`].
+    pub fn with_kv_events(mut self) -> Self {
+        self.kv_log = Some(Vec::new());
+        self
+    }
+
+    /// What was named, evicted and cleared since the last call, in order; nothing unless it is
+    /// [logged](Scheduler::with_kv_events).
+    pub fn drain_kv_events(&mut self) -> impl Iterator<Item = KvEvent> {
+        self.kv_log.iter_mut().flat_map(|log| log.drain(..))
+    }
+
     /// Limits the decode steps of later submissions, as the time that a step takes makes wise: a submission that runs
     /// long keeps new requests waiting. Clamped to 1 and the configured most.
     pub fn set_step_limit(&mut self, steps: u16) {
         self.step_limit = steps.clamp(1, self.config.max_steps);
+    }
+
+    /// What work costs, as far as it is known now; [`Preemption::Auto`](super::Preemption) decides by it.
+    pub fn set_costs(&mut self, costs: Costs) {
+        self.costs = costs;
     }
 
     /// The host ends a sequence: a stop text, a cancel, a dropped stream. Its blocks return once the submissions that
@@ -151,30 +242,29 @@ impl Scheduler {
         self.checked();
     }
 
-    /// After the loss of a device: everything that ran waits again, in order and before what already waited. Tokens
-    /// that the host has seen survive; submissions under way, KV and prefix cache are gone.
-    pub fn requeue_all(&mut self) {
-        for id in self.running.drain(..).rev() {
-            self.waiting.push_front(id);
+    /// What a [held](super::NewSequence::held) sequence waited for is there: it takes its place in the queue. Others are
+    /// left as they are.
+    pub fn release(&mut self, seq: SeqId) {
+        if let Some(Sequence { state: SeqState::Parked(Awaits::Caller), .. }) = self.sequences.get(&seq) {
+            self.unpark(seq);
         }
-        for sequence in self.sequences.values_mut() {
-            sequence.state = SeqState::Waiting;
-            sequence.table.clear();
-            (sequence.computed, sequence.in_flight, sequence.published) = (0, 0, 0);
-            sequence.incarnation += 1;
-        }
-        self.flights.clear();
-        self.retired = self.last_epoch;
-        self.pool = BlockPool::new(self.pool.block_count());
-        self.pool.retire(self.retired);
-        self.closed_slots.clear();
-        self.free_all_slots();
         self.checked();
     }
 
     /// Whether a sequence is unfinished or a submission is under way.
     pub fn has_work(&self) -> bool {
         !self.sequences.is_empty() || !self.flights.is_empty()
+    }
+
+    /// Whether nothing is under way and nothing will move until the caller does something: release, resume, add.
+    pub fn awaits_caller(&self) -> bool {
+        let only_parked = self.waiting.is_empty() && self.running.is_empty();
+        let held_up = match self.pause {
+            Pause::None => only_parked,
+            Pause::New => self.running.is_empty(),
+            Pause::All => true,
+        };
+        self.flights.is_empty() && held_up
     }
 
     /// Submissions under way.
@@ -184,40 +274,81 @@ impl Scheduler {
 
     /// Counts for metrics.
     pub fn stats(&self) -> SchedulerStats {
-        let blocks = self.pool.counts();
+        let (blocks, host, totals) = (self.pool.counts(), self.host.counts(), &self.totals);
         SchedulerStats {
-            waiting: self.waiting.len(),
+            waiting: self.waiting.len() + self.parked,
             running: self.running.len(),
             in_flight: self.flights.len(),
             blocks_free: blocks.free,
             blocks_used: blocks.held + blocks.pending,
             blocks_total: self.pool.block_count(),
             blocks_cached: self.pool.published_count(),
-            prefix_queries: self.totals.prefix_queries,
-            prefix_hits: self.totals.prefix_hits,
-            preemptions: self.totals.preemptions,
-            steps: self.totals.steps,
-            prefill_tokens: self.totals.prefill_tokens,
-            decode_tokens: self.totals.decode_tokens,
+            host_total: host.total,
+            host_used: host.pinned,
+            host_cached: host.cached,
+            prefix_queries: totals.prefix_queries,
+            prefix_hits: totals.prefix_hits,
+            host_hits: totals.host_hits,
+            evictions: totals.evictions,
+            preemptions: totals.preemptions,
+            swaps_out: totals.swaps_out,
+            swaps_in: totals.swaps_in,
+            copies: totals.copies,
+            steps: totals.steps,
+            prefill_tokens: totals.prefill_tokens,
+            decode_tokens: totals.decode_tokens,
         }
     }
 
+    /// The settings.
+    pub fn config(&self) -> &SchedulerConfig {
+        &self.config
+    }
+
     /// The call that a sequence belongs to, while it is not finished.
-    pub fn request_of(&self, seq: SeqId) -> Option<crate::base::RequestId> {
+    pub fn request_of(&self, seq: SeqId) -> Option<RequestId> {
         self.sequences.get(&seq).map(|sequence| sequence.request)
     }
 
     /// Takes a sequence out of everything.
     pub(super) fn remove(&mut self, seq: SeqId) {
         let Some(mut sequence) = self.sequences.remove(&seq) else { return };
-        match sequence.slot() {
-            Some(slot) => {
-                self.running.retain(|id| *id != seq);
+        match sequence.state {
+            SeqState::Prefill(slot) | SeqState::Decode(slot) => {
+                self.running.retain(|other| other.seq != seq);
                 self.close_slot(slot);
             }
-            None => self.waiting.retain(|id| *id != seq),
+            SeqState::Waiting => {
+                let sequences = &self.sequences;
+                self.waiting.give_up(|seq| waits(sequences, seq));
+            }
+            SeqState::Parked(awaits) => {
+                self.parked -= 1;
+                if let Awaits::Leader(leader) = awaits
+                    && let Some(followers) = self.followers.get_mut(&leader)
+                {
+                    followers.retain(|other| *other != seq);
+                }
+            }
+            SeqState::Done(_) => {}
         }
-        release_table(&mut self.pool, &mut sequence);
+        release_blocks(&mut self.pool, &mut self.host, &mut sequence);
+        // Whoever waited for its prompt must do without.
+        self.unpark_followers(seq);
+    }
+
+    /// Lets those go on that waited for the prompt of `leader`.
+    pub(super) fn unpark_followers(&mut self, leader: SeqId) {
+        for seq in self.followers.remove(&leader).unwrap_or_default() {
+            self.unpark(seq);
+        }
+    }
+
+    fn unpark(&mut self, seq: SeqId) {
+        let sequence = self.sequences.get_mut(&seq).expect("parked sequences exist");
+        sequence.state = SeqState::Waiting;
+        self.parked -= 1;
+        self.waiting.push(sequence.urgency);
     }
 
     /// Gives the slot back. The next plan tells the runner, unless it has a new owner by then.
@@ -226,7 +357,7 @@ impl Scheduler {
         self.closed_slots.push(slot);
     }
 
-    fn free_all_slots(&mut self) {
+    pub(super) fn free_all_slots(&mut self) {
         self.free_slots.clear();
         // Taken from the back: slot 0 first.
         self.free_slots.extend((0..self.config.max_num_seqs as u32).rev().map(SlotId));
@@ -236,18 +367,59 @@ impl Scheduler {
         #[cfg(test)]
         self.check();
     }
-}
 
-/// Releases all blocks from the back, so that the front of the prefix survives longest in the cache.
-pub(super) fn release_table(pool: &mut BlockPool, sequence: &mut Sequence) {
-    for block in sequence.table.drain(..).rev() {
-        pool.release(block, sequence.last_use);
+    pub(super) fn sequence(&self, seq: SeqId) -> &Sequence {
+        self.sequences.get(&seq).expect("queued and running sequences exist")
+    }
+
+    pub(super) fn sequence_mut(&mut self, seq: SeqId) -> &mut Sequence {
+        self.sequences.get_mut(&seq).expect("queued and running sequences exist")
+    }
+
+    pub(super) fn log_kv(&mut self, event: impl FnOnce() -> KvEvent) {
+        if let Some(log) = &mut self.kv_log {
+            log.push(event());
+        }
     }
 }
 
-impl Sequence {
-    /// Marks the end; the commit under way removes the sequence.
-    pub(super) fn end(&mut self, reason: FinishReason) {
-        self.state = SeqState::Done(reason);
+/// Whether the waiting queue's entry of `seq` is good.
+pub(super) fn waits(sequences: &FxHashMap<SeqId, Sequence>, seq: SeqId) -> bool {
+    sequences.get(&seq).is_some_and(|sequence| sequence.state == SeqState::Waiting)
+}
+
+/// Releases all blocks from the back, so that the front of the prefix survives longest in the cache, and the host's.
+pub(super) fn release_blocks(pool: &mut BlockPool, host: &mut HostStore, sequence: &mut Sequence) {
+    for block in sequence.held().iter().rev() {
+        pool.release(*block, sequence.last_use);
+    }
+    for block in sequence.host.drain(..) {
+        host.unpin(block);
+    }
+    sequence.table.clear();
+    sequence.slid = 0;
+}
+
+/// The end of a sequence as an event and in its state; its slot is free at once.
+impl Scheduler {
+    pub(super) fn end(&mut self, seq: SeqId, reason: super::FinishReason, events: &mut Vec<SchedEvent>) {
+        let Some(sequence) = self.sequences.get_mut(&seq) else { return };
+        let state = sequence.state;
+        sequence.end(reason);
+        if reason == super::FinishReason::Error {
+            self.withdraw(seq);
+        }
+        match state {
+            SeqState::Prefill(slot) | SeqState::Decode(slot) => {
+                self.running.retain(|other| other.seq != seq);
+                self.close_slot(slot);
+            }
+            SeqState::Waiting => {
+                let sequences = &self.sequences;
+                self.waiting.give_up(|seq| waits(sequences, seq));
+            }
+            SeqState::Parked(_) | SeqState::Done(_) => unreachable!("{seq} ends in state {state:?}"),
+        }
+        events.push(SchedEvent::Finished { seq, reason });
     }
 }

@@ -1,7 +1,8 @@
-//! One token list on its way through the engine, and what the scheduler tells about it.
+//! One token list on its way through the engine.
 
 use super::FinishReason;
-use crate::base::{BLOCK_TOKENS, BlockId, Epoch, RequestId, SeqId, SlotId, TokenId};
+use super::queue::Urgency;
+use crate::base::{BLOCK_TOKENS, BlockId, Epoch, HostBlockId, RequestId, SeqId, SlotId, TokenId};
 use crate::cache::BlockHash;
 use crate::sampling::SamplingRow;
 
@@ -30,6 +31,9 @@ pub struct NewSequence {
     pub deadline_micros: Option<u64>,
     /// Shares the prompt with a sequence that was added before: waits for that one's prompt and takes over its blocks.
     pub fork_of: Option<SeqId>,
+    /// Waits outside the queue, whatever its turn, until [`Scheduler::release`](super::Scheduler::release): something
+    /// that it needs is still being made.
+    pub held: bool,
 }
 
 impl NewSequence {
@@ -47,6 +51,7 @@ impl NewSequence {
             priority: 0,
             deadline_micros: None,
             fork_of: None,
+            held: false,
         }
     }
 }
@@ -54,8 +59,10 @@ impl NewSequence {
 /// Where a sequence is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SeqState {
-    /// In the waiting queue, without slot or blocks.
+    /// In the waiting queue, without slot or device blocks.
     Waiting,
+    /// Neither queued nor running, until something happens.
+    Parked(Awaits),
     /// In the running list; known tokens are still to be computed.
     Prefill(SlotId),
     /// In the running list; the device holds its newest token.
@@ -64,13 +71,23 @@ pub(super) enum SeqState {
     Done(FinishReason),
 }
 
+/// What a parked sequence waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaits {
+    /// The prompt of the sequence that it shares it with.
+    Leader(SeqId),
+    /// A word from the caller.
+    Caller,
+}
+
 /// Book-keeping of one sequence.
 ///
 /// Counters: `tokens.len()` known, `in_flight` sampled on the device but unseen, `computed` with KV once everything
-/// submitted has run. `computed <= tokens.len() + in_flight` and `computed <= table.len() * BLOCK_TOKENS`, always.
+/// submitted has run. `computed <= tokens.len() + in_flight` and `computed <= table.len() * BLOCK_TOKENS`, always; a
+/// sequence on the host keeps `computed` and has `host` instead of `table`.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    pub id: SeqId,
+    pub urgency: Urgency,
     pub request: RequestId,
     pub tokens: Vec<TokenId>,
     pub prompt_len: usize,
@@ -82,10 +99,18 @@ pub(super) struct Sequence {
     pub score: bool,
     /// First position whose score has not been reported.
     pub scored: usize,
+    /// With whom it shares its prompt, until it is first admitted.
+    pub leader: Option<SeqId>,
     pub state: SeqState,
     pub computed: usize,
+    /// Most tokens that ever had KV; a watchdog's idea of progress.
+    pub furthest: usize,
     pub in_flight: usize,
     pub table: Vec<BlockId>,
+    /// Leading entries of `table` that slid out of the window and are held no longer.
+    pub slid: usize,
+    /// Where its KV is while it is swapped out: of the blocks from `slid` on.
+    pub host: Vec<HostBlockId>,
     /// Chain hashes of the first full blocks of `tokens`; filled on demand, never shortened since tokens only grow.
     pub hashes: Vec<BlockHash>,
     /// Leading blocks that were taken from the prefix cache or offered to it.
@@ -97,17 +122,13 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(id: SeqId, new: NewSequence, max_model_len: usize) -> Self {
+    pub fn new(urgency: Urgency, new: NewSequence, max_model_len: usize) -> Self {
         let prompt_len = new.prompt.len();
         let limit = prompt_len.saturating_add(new.max_tokens as usize).min(max_model_len);
-        let mut tokens = new.prompt;
-        // Reserved now, so that decoding allocates nothing.
-        tokens.reserve_exact(limit - prompt_len);
-        let blocks = limit.div_ceil(BLOCK_TOKENS);
         Self {
-            id,
+            urgency,
             request: new.request,
-            tokens,
+            tokens: new.prompt,
             prompt_len,
             limit,
             sampling: new.sampling,
@@ -115,15 +136,33 @@ impl Sequence {
             salt: new.cache_salt,
             score: new.score,
             scored: 1,
+            leader: new.fork_of,
             state: SeqState::Waiting,
             computed: 0,
+            furthest: 0,
             in_flight: 0,
-            table: Vec::with_capacity(blocks),
-            hashes: Vec::with_capacity(blocks),
+            table: Vec::new(),
+            slid: 0,
+            host: Vec::new(),
+            hashes: Vec::new(),
             published: 0,
             incarnation: 0,
             last_use: Epoch(0),
         }
+    }
+
+    /// Who it is.
+    pub fn id(&self) -> SeqId {
+        self.urgency.seq
+    }
+
+    /// Memory for all it may become, so that decoding allocates nothing. Not sooner than at admission: a hundred thousand
+    /// may wait.
+    pub fn reserve(&mut self) {
+        self.tokens.reserve_exact(self.limit - self.tokens.len());
+        let blocks = self.limit.div_ceil(BLOCK_TOKENS);
+        self.table.reserve_exact(blocks - self.table.len());
+        self.hashes.reserve_exact(blocks - self.hashes.len());
     }
 
     /// Tokens that exist, seen or not.
@@ -140,13 +179,23 @@ impl Sequence {
     pub fn slot(&self) -> Option<SlotId> {
         match self.state {
             SeqState::Prefill(slot) | SeqState::Decode(slot) => Some(slot),
-            SeqState::Waiting | SeqState::Done(_) => None,
+            SeqState::Waiting | SeqState::Parked(_) | SeqState::Done(_) => None,
         }
+    }
+
+    /// Blocks that it holds on the device.
+    pub fn held(&self) -> &[BlockId] {
+        &self.table[self.slid.min(self.table.len())..]
     }
 
     /// Positions that ever get KV: the token at `limit - 1` is sampled but never run.
     pub fn kv_limit(&self) -> usize {
         kv_positions(self.prompt_len, self.limit)
+    }
+
+    /// Marks the end; the commit under way removes the sequence.
+    pub fn end(&mut self, reason: FinishReason) {
+        self.state = SeqState::Done(reason);
     }
 }
 

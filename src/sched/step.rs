@@ -1,100 +1,145 @@
 //! One step: who computes what, within one token budget.
 
-use super::admission::Pause;
-use super::plan::{DecodeRow, PrefillChunk, StepPlan, TableUpdate};
+use super::admission::{Partial, Stop};
+use super::plan::{DecodeRow, PrefillChunk, StepPlan};
 use super::scheduler::{Flight, FlightRow};
 use super::sequence::{SeqState, Sequence};
-use super::{SchedEvent, Scheduler};
-use crate::base::{BLOCK_TOKENS, SeqId};
-use crate::cache::BlockPool;
+use super::{Pause, Policy, PreemptReason, SchedEvent, Scheduler};
+use crate::base::{BLOCK_TOKENS, SeqId, ceil_div};
 
-/// How the search for blocks of a decode row ended.
+/// How the search for a block of a decode row ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+enum Room {
     /// The row can run.
     Ready,
     /// Blocks come back when submissions under way retire; until then nobody may take them.
-    Wait,
-    /// The row itself was preempted.
-    Gone,
+    Soon,
+    /// Everybody more urgent has to get further first. It keeps what it has.
+    Later,
 }
 
 impl Scheduler {
-    /// Plans the next submission. False if there is nothing to submit now: idle, the in-flight window is full, or
+    /// Plans the next submission. False if there is nothing to submit now: idle, paused, the in-flight window is full, or
     /// only results can bring progress. The plan is overwritten; its memory is reused.
     ///
-    /// Running sequences come first, in order, then the waiting queue. A sequence that gets no tokens is skipped and
-    /// holds nobody up, save where blocks are short: there the earlier one has the first claim.
+    /// Rows of running sequences come first, by urgency: one token of each that decodes, then the prompts under way, then
+    /// the waiting queue. A sequence that gets no tokens is skipped and holds nobody up, save where blocks are short:
+    /// there the more urgent one has the first claim.
     pub fn schedule(&mut self, plan: &mut StepPlan, events: &mut Vec<SchedEvent>) -> bool {
         plan.clear();
-        if self.flights.len() >= self.config.max_in_flight {
+        if self.flights.len() >= self.config.max_in_flight || self.pause == Pause::All {
             return false;
         }
-        let mut budget = self.config.max_num_batched_tokens;
-        let preemptions = self.totals.preemptions;
-        let mut short = false;
-        let mut at = 0;
-        while let Some(&id) = self.running.get(at) {
-            at += 1;
-            let sequence = &self.sequences[&id];
-            match sequence.state {
-                SeqState::Prefill(_) => budget -= self.plan_chunk(id, plan, budget),
-                SeqState::Decode(_) if budget > 0 && sequence.remaining() > 0 => {
-                    match self.find_room(id, events) {
-                        Room::Ready => {
-                            self.plan_decode(id, plan);
-                            budget -= 1;
-                        }
-                        Room::Wait => short = true,
-                        // It was the tail of the list, so the loop ends here.
-                        Room::Gone => {}
-                    }
-                }
-                // All its tokens are under way, or the budget is used up.
-                SeqState::Decode(_) => {}
-                SeqState::Waiting | SeqState::Done(_) => unreachable!("{id} is in the running list"),
-            }
+        for host in self.loaded.drain(..) {
+            self.host.unpin(host);
         }
-        // Who was just preempted would come straight back.
-        let pause = if self.totals.preemptions > preemptions {
-            if self.waiting.is_empty() { Pause::Empty } else { Pause::Short }
+        let split = self.config.policy == Policy::PhaseSplit;
+        let preemptions = self.totals.preemptions;
+        let mut budget = self.config.max_num_batched_tokens;
+        let mut short = false;
+        if !split {
+            short = self.plan_decodes(plan, &mut budget, events);
+        }
+        let mut partial = self.plan_prompts(plan, &mut budget, events);
+        // Who was just preempted would come straight back, and who waits for a block has the first claim.
+        let stop = if short || self.totals.preemptions > preemptions {
+            if self.waiting.is_empty() { Stop::Empty } else { Stop::Short }
         } else {
-            self.admit(plan, &mut budget, events)
+            self.admit(plan, &mut budget, &mut partial, events)
         };
+        if split && plan.is_empty() {
+            short = self.plan_decodes(plan, &mut budget, events);
+        }
         if plan.is_empty() {
             // Liveness: with nothing under way, every block is free or held by a row that can go on.
-            debug_assert!(!self.flights.is_empty() || self.sequences.is_empty(), "work is left, but nothing can move");
+            debug_assert!(!self.flights.is_empty() || self.awaits_caller(), "work is left, but nothing can move");
             self.checked();
             return false;
         }
         // A row that waits for blocks gets them soon and is not to sit out several steps.
-        if plan.prefill.is_empty() && pause != Pause::Soon && !short {
-            self.extend_steps(plan);
+        if plan.prefill.is_empty() && stop != Stop::Soon && !short {
+            self.extend_steps(plan, events);
         }
-        self.launch(plan);
+        self.launch(plan, events);
         self.checked();
         true
     }
 
-    /// Plans the next run of known tokens of `id`, at most `budget`, and says how many.
-    pub(super) fn plan_chunk(&mut self, id: SeqId, plan: &mut StepPlan, budget: usize) -> usize {
-        let sequence = self.sequences.get_mut(&id).expect("running sequences exist");
-        let SeqState::Prefill(slot) = sequence.state else { unreachable!("{id} has nothing to prefill") };
-        let known = sequence.tokens.len();
-        let start = sequence.computed;
-        let cap = match self.config.long_prefill_token_threshold {
-            0 => usize::MAX,
-            threshold => threshold,
-        };
-        let len = (known - start).min(cap).min(budget);
+    /// One row for each sequence that decodes. True if some row waits for blocks that are on their way back.
+    fn plan_decodes(&mut self, plan: &mut StepPlan, budget: &mut usize, events: &mut Vec<SchedEvent>) -> bool {
+        let mut short = false;
+        let mut at = 0;
+        while let Some(&urgency) = self.running.get(at) {
+            at += 1;
+            let sequence = self.sequence(urgency.seq);
+            let SeqState::Decode(slot) = sequence.state else { continue };
+            // All its tokens may be under way.
+            if *budget == 0 || sequence.remaining() == 0 {
+                continue;
+            }
+            let position = sequence.computed;
+            if position == sequence.table.len() * BLOCK_TOKENS {
+                self.slide(urgency.seq, position);
+                match self.find_room(urgency.seq, events) {
+                    Room::Ready => self.grow_table(urgency.seq, position + 1, plan, events),
+                    Room::Soon => {
+                        short = true;
+                        continue;
+                    }
+                    Room::Later => continue,
+                }
+            }
+            plan.decode.push(DecodeRow { seq: urgency.seq, slot, position: position as u32 });
+            *budget -= 1;
+        }
+        short
+    }
+
+    /// The next chunks of prompts under way, and how many of them are still not done then. They share the budget evenly,
+    /// and what one does not need goes to the next.
+    fn plan_prompts(&mut self, plan: &mut StepPlan, budget: &mut usize, events: &mut Vec<SchedEvent>) -> Partial {
+        let mut prefilling = std::mem::take(&mut self.scratch.prefilling);
+        prefilling.clear();
+        let running = self.running.iter().map(|urgency| urgency.seq);
+        prefilling.extend(running.filter(|seq| matches!(self.sequence(*seq).state, SeqState::Prefill(_))));
+        let mut partial = Partial::default();
+        for (index, seq) in prefilling.iter().enumerate() {
+            let share = ceil_div(*budget, prefilling.len() - index);
+            *budget -= self.plan_chunk(*seq, plan, share, events);
+            let sequence = self.sequence(*seq);
+            if matches!(sequence.state, SeqState::Prefill(_)) {
+                partial.all += 1;
+                partial.long += usize::from(self.is_long(sequence.tokens.len()));
+            }
+        }
+        self.scratch.prefilling = prefilling;
+        partial
+    }
+
+    /// Plans the next run of known tokens of `seq`, at most `budget`, and says how many.
+    pub(super) fn plan_chunk(
+        &mut self,
+        seq: SeqId,
+        plan: &mut StepPlan,
+        budget: usize,
+        events: &mut Vec<SchedEvent>,
+    ) -> usize {
+        let limit = self.chunk_limit().min(budget);
+        let sequence = self.sequence(seq);
+        let (known, start) = (sequence.tokens.len(), sequence.computed);
+        let len = (known - start).min(limit);
         if len == 0 {
             return 0;
         }
+        self.slide(seq, start);
+        self.make_writable(seq, start, plan, events);
+        let sequence = self.sequence_mut(seq);
+        let SeqState::Prefill(slot) = sequence.state else { unreachable!("{seq} has nothing to prefill") };
         let end = start + len;
         // A prompt that fills the context is only scored: there is no room to sample.
         let last = end == known && sequence.remaining() > 0;
         plan.prefill.push(PrefillChunk {
-            seq: id,
+            seq,
             slot,
             start: start as u32,
             len: len as u32,
@@ -111,38 +156,29 @@ impl Scheduler {
         len
     }
 
-    /// Sees to it that the next position of `id` has a block. Once a row waits none is free, so later rows and
-    /// admissions of the step cannot overtake it.
-    fn find_room(&mut self, id: SeqId, events: &mut Vec<SchedEvent>) -> Room {
+    /// Sees to it that a block is free for the next position of `seq`, if need be by preempting the least urgent. Once a
+    /// row waits none is free, so later rows and admissions of the step cannot overtake it.
+    fn find_room(&mut self, seq: SeqId, events: &mut Vec<SchedEvent>) -> Room {
         loop {
-            let sequence = &self.sequences[&id];
-            if sequence.computed < sequence.table.len() * BLOCK_TOKENS {
-                return Room::Ready;
-            }
             let counts = self.pool.counts();
             if counts.free > 0 {
                 return Room::Ready;
             }
             if counts.pending > 0 {
                 // Enough is on its way back; preempting somebody would bring nothing sooner.
-                return Room::Wait;
+                return Room::Soon;
             }
-            if self.preempt_tail(events) == id {
-                return Room::Gone;
+            let tail = self.running.last().expect("the row that asks is running itself").seq;
+            if tail == seq {
+                return Room::Later;
             }
+            self.preempt(tail, PreemptReason::NoBlock { wanted_by: seq }, events);
         }
     }
 
-    fn plan_decode(&mut self, id: SeqId, plan: &mut StepPlan) {
-        let sequence = self.sequences.get_mut(&id).expect("running sequences exist");
-        let SeqState::Decode(slot) = sequence.state else { unreachable!("{id} does not decode") };
-        plan.decode.push(DecodeRow { seq: id, slot, position: sequence.computed as u32 });
-        grow_table(&mut self.pool, sequence, sequence.computed + 1, plan);
-    }
-
     /// Lets the device run several steps by itself if every row's blocks can be had beforehand.
-    fn extend_steps(&mut self, plan: &mut StepPlan) {
-        let rows = || plan.decode.iter().map(|row| &self.sequences[&row.seq]);
+    fn extend_steps(&mut self, plan: &mut StepPlan, events: &mut Vec<SchedEvent>) {
+        let rows = || plan.decode.iter().map(|row| self.sequence(row.seq));
         let longest = rows().map(Sequence::remaining).max().unwrap_or(1);
         let steps = longest.min(usize::from(self.step_limit));
         if steps <= 1 {
@@ -150,27 +186,30 @@ impl Scheduler {
         }
         let end = |sequence: &Sequence| sequence.computed + steps.min(sequence.remaining());
         let missing: usize =
-            rows().map(|sequence| end(sequence).div_ceil(BLOCK_TOKENS).saturating_sub(sequence.table.len())).sum();
+            rows().map(|sequence| ceil_div(end(sequence), BLOCK_TOKENS).saturating_sub(sequence.table.len())).sum();
         if missing > self.pool.free_count() {
             return;
         }
         plan.steps = steps as u16;
         for at in 0..plan.decode.len() {
-            let sequence = self.sequences.get_mut(&plan.decode[at].seq).expect("planned sequences exist");
-            grow_table(&mut self.pool, sequence, end(sequence), plan);
+            let seq = plan.decode[at].seq;
+            let end = end(self.sequence(seq));
+            self.grow_table(seq, end, plan, events);
         }
     }
 
     /// Books the finished plan as a submission under way.
-    fn launch(&mut self, plan: &mut StepPlan) {
+    fn launch(&mut self, plan: &mut StepPlan, events: &mut Vec<SchedEvent>) {
         let epoch = self.last_epoch.next();
         self.last_epoch = epoch;
         plan.epoch = epoch;
         plan.closed_slots.append(&mut self.closed_slots);
+        plan.saves.append(&mut self.saves);
         let mut rows = self.spare_rows.pop().unwrap_or_default();
         for chunk in &plan.prefill {
-            let sequence = self.sequences.get_mut(&chunk.seq).expect("planned sequences exist");
+            let sequence = self.sequence_mut(chunk.seq);
             sequence.last_use = epoch;
+            let prompt_done = sequence.computed >= sequence.prompt_len;
             rows.push(FlightRow {
                 seq: chunk.seq,
                 incarnation: sequence.incarnation,
@@ -179,14 +218,18 @@ impl Scheduler {
                 expected: usize::from(chunk.last),
                 came: 0,
             });
+            if prompt_done {
+                self.unpark_followers(chunk.seq);
+            }
+            events.push(SchedEvent::Chunk { seq: chunk.seq, start: chunk.start, len: chunk.len });
         }
+        let steps = plan.steps;
         for row in &plan.decode {
-            let sequence = self.sequences.get_mut(&row.seq).expect("planned sequences exist");
-            let expected = usize::from(plan.steps).min(sequence.remaining());
+            let sequence = self.sequence_mut(row.seq);
+            let expected = usize::from(steps).min(sequence.remaining());
             sequence.last_use = epoch;
             sequence.computed += expected;
             sequence.in_flight += expected;
-            self.totals.decode_tokens += expected as u64;
             rows.push(FlightRow {
                 seq: row.seq,
                 incarnation: sequence.incarnation,
@@ -195,19 +238,11 @@ impl Scheduler {
                 expected,
                 came: 0,
             });
+            self.totals.decode_tokens += expected as u64;
+            events.push(SchedEvent::Decode { seq: row.seq, position: row.position, steps });
         }
         self.flights.push_back(Flight { epoch, rows });
-        self.totals.steps += u64::from(plan.steps);
+        self.totals.steps += u64::from(steps);
         self.totals.prefill_tokens += plan.prefill_tokens.len() as u64;
-    }
-}
-
-/// Appends blocks until `positions` have one each; they were counted before.
-fn grow_table(pool: &mut BlockPool, sequence: &mut Sequence, positions: usize, plan: &mut StepPlan) {
-    let slot = sequence.slot().expect("planned sequences have a slot");
-    while sequence.table.len() * BLOCK_TOKENS < positions {
-        let block = pool.allocate().expect("free blocks were counted");
-        plan.table_updates.push(TableUpdate { slot, index: sequence.table.len() as u32, block });
-        sequence.table.push(block);
     }
 }

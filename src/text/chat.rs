@@ -1,6 +1,7 @@
 //! Chat templates: a conversation to the one text that the model was trained on. The Jinja environment is set up as
 //! transformers does it (`chat_template_utils.py`); values print as in Python (`python_values`).
 
+use super::files::TextFiles;
 use super::python_values::{JsonStyle, to_str};
 use super::strftime::strftime;
 use crate::error::{Error, Result};
@@ -8,6 +9,7 @@ use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -40,18 +42,24 @@ pub struct RenderOptions {
     pub tools: Option<serde_json::Value>,
     /// Variables of this template, such as `enable_thinking`.
     pub kwargs: Map<String, serde_json::Value>,
+    /// Which of the model's templates. `None` takes `tool_use` if there are tools and a template of that name, else the
+    /// default one.
+    pub template: Option<String>,
 }
 
-/// A compiled template. Clones share it.
+/// A model's compiled templates, of which most have one. Clones share them.
 #[derive(Clone)]
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
+    /// By name; why it cannot be used, if so.
+    names: BTreeMap<String, Option<Error>>,
     bos_token: Option<String>,
     eos_token: Option<String>,
 }
 
-/// The name by which messages about the template call it.
-const NAME: &str = "chat template";
+/// Names that mean something, as in transformers.
+const DEFAULT: &str = "default";
+const TOOL_USE: &str = "tool_use";
 
 impl ChatTemplate {
     /// Compiles `source`. The tokens are what `bos_token` and `eos_token` print.
@@ -72,6 +80,36 @@ impl ChatTemplate {
         eos_token: Option<&str>,
         clock: fn() -> SystemTime,
     ) -> Result<Self> {
+        let mut template = Self::compile([(DEFAULT, source)], bos_token, eos_token, clock);
+        match template.names.get_mut(DEFAULT).and_then(Option::take) {
+            Some(error) => Err(error),
+            None => Ok(template),
+        }
+    }
+
+    /// Compiles all templates that a model came with; `None` if there are none.
+    ///
+    /// # Errors
+    /// As for `new`, about the default template. Another one that cannot be used is an error once it is chosen.
+    pub fn from_files(files: &TextFiles) -> Option<Result<Self>> {
+        let default = files.chat_template.iter().map(|source| (DEFAULT, source.as_str()));
+        let named = files.named_templates.iter().map(|(name, source)| (name.as_str(), source.as_str()));
+        let mut sources = named.chain(default).peekable();
+        sources.peek()?;
+        let (bos_token, eos_token) = (files.bos_token.as_deref(), files.eos_token.as_deref());
+        let mut template = Self::compile(sources, bos_token, eos_token, SystemTime::now);
+        match template.names.get_mut(DEFAULT).and_then(Option::take) {
+            Some(error) => Some(Err(error)),
+            None => Some(Ok(template)),
+        }
+    }
+
+    fn compile<'a>(
+        sources: impl IntoIterator<Item = (&'a str, &'a str)>,
+        bos_token: Option<&str>,
+        eos_token: Option<&str>,
+        clock: fn() -> SystemTime,
+    ) -> Self {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -81,18 +119,30 @@ impl ChatTemplate {
         environment.add_filter("tojson", to_json);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", move |format: &str| strftime(clock(), format));
-        let source = without_generation_blocks(source);
-        environment.add_template_owned(NAME, source).map_err(|error| {
-            Error::load(format!("the model's chat template cannot be used: {error}; give the prompt as text instead"))
-        })?;
+        let mut names = BTreeMap::new();
+        for (name, source) in sources {
+            let added = environment.add_template_owned(shown(name), without_generation_blocks(source));
+            let fault = added.err().map(|error| {
+                Error::load(format!(
+                    "the model's {} cannot be used: {error}; give the prompt as text instead",
+                    shown(name)
+                ))
+            });
+            names.insert(name.to_owned(), fault);
+        }
         let [bos_token, eos_token] = [bos_token, eos_token].map(|token| token.map(str::to_owned));
-        Ok(Self { environment: Arc::new(environment), bos_token, eos_token })
+        Self { environment: Arc::new(environment), names, bos_token, eos_token }
+    }
+
+    /// Names of the model's templates, in alphabetical order. Most models have one, `default`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.keys().map(String::as_str)
     }
 
     /// The text of `messages`. It holds all special tokens, so encode it without adding any.
     ///
     /// # Errors
-    /// Messages that the template refuses (with its own words) or cannot take.
+    /// Messages that the template refuses (with its own words) or cannot take; a template that is not there.
     pub fn render(&self, messages: &[ChatMessage], options: &RenderOptions) -> Result<String> {
         let mut variables = Map::new();
         for (name, token) in [("bos_token", &self.bos_token), ("eos_token", &self.eos_token)] {
@@ -106,14 +156,40 @@ impl ChatTemplate {
         variables.insert("tools".into(), options.tools.clone().unwrap_or_default());
         variables.entry("documents").or_insert_with(Default::default);
         variables.insert("add_generation_prompt".into(), options.add_generation_prompt.into());
-        let template = self.environment.get_template(NAME).map_err(|error| Error::bug(format!("{NAME}: {error}")))?;
+        let name = self.choose(options)?;
+        let template = self.environment.get_template(&shown(name));
+        let template = template.map_err(|error| Error::bug(format!("{}: {error}", shown(name))))?;
         template.render(Value::from_serialize(&variables)).map_err(|error| explain(&error))
     }
+
+    fn choose<'a>(&'a self, options: &'a RenderOptions) -> Result<&'a str> {
+        let name = match &options.template {
+            Some(name) => name.as_str(),
+            None if options.tools.is_some() && self.names.contains_key(TOOL_USE) => TOOL_USE,
+            None => DEFAULT,
+        };
+        match self.names.get(name) {
+            Some(None) => Ok(name),
+            Some(Some(fault)) => Err(fault.clone()),
+            None => {
+                let names: Vec<_> = self.names().collect();
+                Err(Error::config(format!("the model has no chat template {name:?}; it has {}", names.join(", "))))
+            }
+        }
+    }
+}
+
+/// What messages call a template.
+fn shown(name: &str) -> String {
+    if name == DEFAULT { "chat template".into() } else { format!("chat template {name}") }
 }
 
 impl std::fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChatTemplate").field("bos_token", &self.bos_token).finish_non_exhaustive()
+        f.debug_struct("ChatTemplate")
+            .field("names", &self.names)
+            .field("bos_token", &self.bos_token)
+            .finish_non_exhaustive()
     }
 }
 
@@ -250,6 +326,38 @@ mod tests {
             render("{{ eos_token }}{{ messages | length }}", json!({"eos_token": "!", "messages": []})).unwrap(),
             "!2"
         );
+    }
+
+    #[test]
+    fn tools_choose_the_template_for_them() {
+        let named = [("tool_use", "tools: {{ tools | length }}"), ("rag", "rag"), ("broken", "{% nonsense %}")];
+        let mut files = TextFiles {
+            chat_template: Some("plain".into()),
+            named_templates: named.map(|(name, source)| (name.into(), source.into())).into(),
+            ..TextFiles::default()
+        };
+        let template = ChatTemplate::from_files(&files).unwrap().unwrap();
+        assert_eq!(template.names().collect::<Vec<_>>(), ["broken", "default", "rag", "tool_use"]);
+        let render = |template: &ChatTemplate, name: Option<&str>, tools: Option<serde_json::Value>| {
+            let options = RenderOptions { template: name.map(Into::into), tools, ..RenderOptions::default() };
+            template.render(&[], &options).map_err(|error| error.to_string())
+        };
+        assert_eq!(render(&template, None, None).unwrap(), "plain");
+        // As in transformers: no tools is `None`; an empty list of them is some.
+        assert_eq!(render(&template, None, Some(json!([]))).unwrap(), "tools: 0");
+        assert_eq!(render(&template, Some("default"), Some(json!([{}]))).unwrap(), "plain");
+        assert_eq!(render(&template, Some("rag"), None).unwrap(), "rag");
+        let broken = render(&template, Some("broken"), None).unwrap_err();
+        assert!(broken.contains("chat template broken cannot be used"), "{broken}");
+        let missing = render(&template, Some("thinking"), None).unwrap_err();
+        assert!(missing.contains("no chat template \"thinking\"; it has broken, default, rag, tool_use"), "{missing}");
+        files.chat_template = None;
+        let no_default = ChatTemplate::from_files(&files).unwrap().unwrap();
+        assert!(render(&no_default, None, None).unwrap_err().contains("no chat template \"default\""));
+        files.named_templates.clear();
+        assert!(ChatTemplate::from_files(&files).is_none());
+        files.chat_template = Some("{% nonsense %}".into());
+        assert!(ChatTemplate::from_files(&files).unwrap().is_err());
     }
 
     #[test]

@@ -31,6 +31,21 @@ impl Detokenizer {
         Self { tokenizer, skip_special, start, held: Vec::new(), chunk: String::new() }
     }
 
+    /// The text that follows the text of `before`: joined, the two are what [`Tokenizer::decode`] gives for all tokens.
+    /// SentencePiece drops the space before a text, so a continuation keeps the one that its first token begins with.
+    pub fn after(tokenizer: Tokenizer, before: &[TokenId], skip_special: bool) -> Self {
+        let mut detokenizer = Self::new(tokenizer, skip_special);
+        let Self { tokenizer, start, held, .. } = &mut detokenizer;
+        for id in before {
+            if start.is_over() {
+                break;
+            }
+            tokenizer.pieces().append(*id, skip_special, start, held);
+            held.clear();
+        }
+        detokenizer
+    }
+
     /// Takes the next token and returns the new text, which may be empty.
     pub fn push(&mut self, id: TokenId) -> &str {
         self.chunk.clear();

@@ -1,8 +1,14 @@
 //! Byte-level BPE vocabularies out of GGUF metadata, equal to the `tokenizer.json` they were made from.
+//!
+//! The merges are in the file; how text is cut into words before merging is only named there (`tokenizer.ggml.pre`), with
+//! the names of llama.cpp. Patterns are those of the models' own `tokenizer.json` files.
+//!
+//! An unknown name is an error and not a guess: with the wrong cuts a model still answers, only worse, and nobody finds
+//! out why.
 
 use super::files::GgufVocab;
+use super::gguf_vocab::{TokenKind, kind};
 use crate::error::{Error, Result};
-use std::collections::HashSet;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -10,80 +16,115 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, NormalizerWrapper, SplitDelimiterBehavior, Tokenizer};
+use tokenizers::{NormalizerWrapper, SplitDelimiterBehavior, Tokenizer};
 
-/// `tokenizer.ggml.token_type` values with a meaning here; the rest are ordinary.
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
-const UNUSED: i32 = 5;
-
-/// How text is cut into words before merging.
+/// How text is prepared before merging.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Scheme {
-    /// GPT-2's pattern.
+struct Scheme {
+    cut: Cut,
+    /// Whether characters are composed (Unicode NFC) first.
+    composes: bool,
+    /// Whether words that are tokens are taken whole, even if no merges lead there.
+    whole_words: bool,
+}
+
+/// How text is cut into words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cut {
+    /// By GPT-2's pattern.
     Gpt2,
     /// Each digit (any Unicode N*) by itself, then GPT-2's pattern.
     Digits,
-    /// Llama 3: up to three digits together, words that are tokens are never merged.
-    Llama3,
-    /// Qwen2: single digits, text normalized to NFC.
-    Qwen2,
+    /// By a pattern of its own.
+    Pattern(&'static str),
 }
 
-/// Values of `tokenizer.ggml.pre` by scheme. Names are llama.cpp's.
-const SCHEMES: [(&str, Scheme); 12] = [
-    ("default", Scheme::Gpt2),
-    ("gpt-2", Scheme::Gpt2),
-    ("phi-2", Scheme::Gpt2),
-    ("olmo", Scheme::Gpt2),
-    ("smollm", Scheme::Digits),
-    ("starcoder", Scheme::Digits),
-    ("refact", Scheme::Digits),
-    ("llama-bpe", Scheme::Llama3),
-    ("llama3", Scheme::Llama3),
-    ("llama-v3", Scheme::Llama3),
-    ("qwen2", Scheme::Qwen2),
-    ("deepseek-r1-qwen", Scheme::Qwen2),
+const fn plain(cut: Cut) -> Scheme {
+    Scheme { cut, composes: false, whole_words: false }
+}
+
+const fn composed(cut: Cut) -> Scheme {
+    Scheme { cut, composes: true, whole_words: false }
+}
+
+const fn whole(cut: Cut) -> Scheme {
+    Scheme { cut, composes: false, whole_words: true }
+}
+
+/// Values of `tokenizer.ggml.pre`.
+const SCHEMES: [(&str, Scheme); 25] = [
+    // Also for files from before the key existed, which are of GPT-2's time.
+    ("default", plain(Cut::Gpt2)),
+    ("gpt-2", plain(Cut::Gpt2)),
+    ("phi-2", plain(Cut::Gpt2)),
+    ("gigachat", plain(Cut::Gpt2)),
+    ("roberta-bpe", plain(Cut::Gpt2)),
+    // GPT-NeoX's vocabulary.
+    ("olmo", composed(Cut::Gpt2)),
+    ("mpt", composed(Cut::Gpt2)),
+    ("smollm", plain(Cut::Digits)),
+    ("starcoder", plain(Cut::Digits)),
+    ("refact", plain(Cut::Digits)),
+    ("codeshell", plain(Cut::Digits)),
+    ("llama-bpe", whole(Cut::Pattern(CL100K))),
+    ("llama3", whole(Cut::Pattern(CL100K))),
+    ("llama-v3", whole(Cut::Pattern(CL100K))),
+    ("falcon3", whole(Cut::Pattern(CL100K))),
+    // OLMo 2 and Phi-4 have GPT-4's vocabulary, SmolLM3 one made of Llama 3's.
+    ("dbrx", plain(Cut::Pattern(CL100K))),
+    ("smaug-bpe", plain(Cut::Pattern(CL100K))),
+    ("qwen2", composed(Cut::Pattern(QWEN2))),
+    ("deepseek-r1-qwen", composed(Cut::Pattern(QWEN2))),
+    ("megrez", composed(Cut::Pattern(QWEN2))),
+    ("stablelm2", composed(Cut::Pattern(QWEN2))),
+    // Mistral NeMo and later.
+    ("tekken", whole(Cut::Pattern(TEKKEN))),
+    // Phi-4-mini, gpt-oss, Llama 4.
+    ("gpt-4o", plain(Cut::Pattern(O200K))),
+    ("llama4", plain(Cut::Pattern(O200K))),
+    ("kanana2", plain(Cut::Pattern(O200K))),
 ];
 
-/// Patterns as in the `tokenizer.json` of Llama 3 and Qwen2; they differ in the digits alone.
-const LLAMA3_PATTERN: &str = concat!(
+/// GPT-4's pattern, also Llama 3's.
+const CL100K: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
-const QWEN2_PATTERN: &str = concat!(
+/// As GPT-4's, but digits stand alone.
+const QWEN2: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
+/// Words end where small letters turn into capitals; digits stand alone.
+const TEKKEN: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+/// GPT-4o's: as tekken's, but a contraction stays with its word and up to three digits stay together.
+const O200K: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
 
-/// The tokenizer of `vocab`, without beginning and end tokens.
+/// The tokenizer of `vocab`, without beginning and end tokens or tokens that match whole.
 ///
 /// # Errors
-/// Other kinds of vocabularies and unknown pre-tokenizers, by name; metadata that contradicts itself.
+/// Unknown pre-tokenizers, by name; merges that do not fit the tokens.
 pub(super) fn build(vocab: &GgufVocab) -> Result<Tokenizer> {
     let scheme = scheme(vocab)?;
-    check(vocab)?;
     let mut tokenizer = Tokenizer::new(model(vocab, scheme)?);
-    let level = ByteLevel::new(false, true, matches!(scheme, Scheme::Gpt2 | Scheme::Digits));
-    tokenizer.with_pre_tokenizer(Some(pre_tokenizer(scheme, level)?));
+    let level = ByteLevel::new(false, true, !matches!(scheme.cut, Cut::Pattern(_)));
+    tokenizer.with_pre_tokenizer(Some(pre_tokenizer(scheme.cut, level)?));
     tokenizer.with_decoder(Some(level));
-    if scheme == Scheme::Qwen2 {
+    if scheme.composes {
         tokenizer.with_normalizer(Some(NormalizerWrapper::from(NFC)));
     }
-    add_whole_tokens(&mut tokenizer, vocab);
     Ok(tokenizer)
 }
 
 fn scheme(vocab: &GgufVocab) -> Result<Scheme> {
-    if vocab.model != "gpt2" {
-        let kind = if vocab.model == "llama" { " (SentencePiece)" } else { "" };
-        return Err(Error::load(format!(
-            "the GGUF vocabulary is of kind {:?}{kind}, supported is \"gpt2\" (byte-level BPE); use the model's Hugging \
-             Face folder with its tokenizer.json, or give prompts as token ids",
-            vocab.model
-        )));
-    }
-    // Files from before this key existed are of GPT-2's time.
     let name = vocab.pre.as_deref().unwrap_or("default");
     let found = SCHEMES.iter().find(|(known, _)| *known == name).map(|(_, scheme)| *scheme);
     found.ok_or_else(|| {
@@ -96,38 +137,10 @@ fn scheme(vocab: &GgufVocab) -> Result<Scheme> {
     })
 }
 
-fn check(vocab: &GgufVocab) -> Result<()> {
-    let count = vocab.tokens.len();
-    if count == 0 {
-        return Err(Error::load("the GGUF vocabulary has no tokens; the file is damaged"));
-    }
-    if !vocab.token_types.is_empty() && vocab.token_types.len() != count {
-        let types = vocab.token_types.len();
-        return Err(Error::load(format!(
-            "the GGUF vocabulary has {count} tokens but {types} types; the file is damaged"
-        )));
-    }
-    for (name, id, added) in
-        [("bos", vocab.bos_token_id, vocab.add_bos_token), ("eos", vocab.eos_token_id, vocab.add_eos_token)]
-    {
-        match id {
-            Some(id) if id as usize >= count => {
-                return Err(Error::load(format!("the GGUF {name} token {id} is outside the vocabulary of {count}")));
-            }
-            None if added => {
-                return Err(Error::load(format!("the GGUF file wants its {name} token added but does not name one")));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
 fn model(vocab: &GgufVocab, scheme: Scheme) -> Result<BPE> {
     let mut ids = Vocab::with_capacity(vocab.tokens.len());
     for (id, token) in (0..).zip(&vocab.tokens) {
-        // Padding of the embedding matrix is not text: it is neither matched nor printed.
-        if vocab.token_types.get(id as usize) != Some(&UNUSED) {
+        if kind(vocab, id as usize) != TokenKind::Unused {
             // Of equal texts the first is what encoding gives.
             ids.entry(token.clone()).or_insert(id);
         }
@@ -142,17 +155,16 @@ fn model(vocab: &GgufVocab, scheme: Scheme) -> Result<BPE> {
         merges.ok_or_else(|| Error::load("a GGUF merge is not two tokens with a space between; damaged file"))?;
     BPE::builder()
         .vocab_and_merges(ids, merges)
-        .ignore_merges(scheme == Scheme::Llama3)
+        .ignore_merges(scheme.whole_words)
         .build()
         .map_err(|error| Error::load(format!("the GGUF merges do not fit the tokens: {error}; the file is damaged")))
 }
 
-fn pre_tokenizer(scheme: Scheme, level: ByteLevel) -> Result<PreTokenizerWrapper> {
-    let first: PreTokenizerWrapper = match scheme {
-        Scheme::Gpt2 => return Ok(level.into()),
-        Scheme::Digits => Digits::new(true).into(),
-        Scheme::Llama3 => split(LLAMA3_PATTERN)?.into(),
-        Scheme::Qwen2 => split(QWEN2_PATTERN)?.into(),
+fn pre_tokenizer(cut: Cut, level: ByteLevel) -> Result<PreTokenizerWrapper> {
+    let first: PreTokenizerWrapper = match cut {
+        Cut::Gpt2 => return Ok(level.into()),
+        Cut::Digits => Digits::new(true).into(),
+        Cut::Pattern(pattern) => split(pattern)?.into(),
     };
     Ok(Sequence::new(vec![first, level.into()]).into())
 }
@@ -162,27 +174,10 @@ fn split(pattern: &str) -> Result<Split> {
         .map_err(|error| Error::bug(format!("pre-tokenizer pattern: {error}")))
 }
 
-/// Makes control and user-defined tokens match as a whole wherever their text occurs.
-fn add_whole_tokens(tokenizer: &mut Tokenizer, vocab: &GgufVocab) {
-    let kind = |id: usize| vocab.token_types.get(id).copied().unwrap_or(0);
-    // The ends of a sequence are control tokens even in files that forgot to say so.
-    let ends: HashSet<usize> =
-        [vocab.bos_token_id, vocab.eos_token_id].into_iter().flatten().map(|id| id as usize).collect();
-    let tokens = vocab.tokens.iter().enumerate().filter(|(_, token)| !token.is_empty());
-    let added = tokens.filter_map(|(id, token)| match kind(id) {
-        CONTROL => Some(AddedToken::from(token.clone(), true)),
-        UNUSED => None,
-        _ if ends.contains(&id) => Some(AddedToken::from(token.clone(), true)),
-        USER_DEFINED => Some(AddedToken::from(token.clone(), false).normalized(false)),
-        _ => None,
-    });
-    let added: Vec<_> = added.collect();
-    tokenizer.add_tokens(&added);
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::files::TokenizerFile;
+    use super::super::gguf_vocab;
     use super::super::pieces::byte_chars;
     use super::*;
 
@@ -211,7 +206,10 @@ mod tests {
     }
 
     fn encode(vocab: &GgufVocab, text: &str) -> Vec<u32> {
-        super::super::Tokenizer::from_file(&TokenizerFile::Gguf(vocab.clone())).unwrap().encode(text, true).unwrap()
+        super::super::Tokenizer::from_file(&TokenizerFile::Gguf(vocab.clone().into()))
+            .unwrap()
+            .encode(text, true)
+            .unwrap()
     }
 
     #[test]
@@ -243,7 +241,7 @@ mod tests {
     fn added_tokens_match_whole_and_padding_does_not() {
         assert_eq!(encode(&vocab("gpt-2"), "<tool>b<eos>"), [261, 98, 260]);
         assert_eq!(encode(&vocab("gpt-2"), "[PAD262]").len(), "[PAD262]".len());
-        let tokenizer = super::super::Tokenizer::from_file(&TokenizerFile::Gguf(vocab("gpt-2"))).unwrap();
+        let tokenizer = super::super::Tokenizer::from_file(&TokenizerFile::Gguf(vocab("gpt-2").into())).unwrap();
         assert_eq!(tokenizer.decode(&[261, 262, 260, 98], true), "<tool>b");
         assert_eq!(tokenizer.decode(&[261, 262, 260, 9999], false), "<tool><eos>");
     }
@@ -252,24 +250,25 @@ mod tests {
     fn ends_are_added_on_request() {
         let ended = GgufVocab { add_bos_token: true, add_eos_token: true, ..vocab("gpt-2") };
         assert_eq!(encode(&ended, "b"), [263, 98, 260]);
-        let tokenizer = super::super::Tokenizer::from_file(&TokenizerFile::Gguf(ended)).unwrap();
+        let tokenizer = super::super::Tokenizer::from_file(&TokenizerFile::Gguf(ended.into())).unwrap();
         assert_eq!(tokenizer.encode("b", false).unwrap(), [98]);
     }
 
     #[test]
     fn refusals_name_the_reason() {
         let cases = [
-            (GgufVocab { model: "llama".into(), ..vocab("gpt-2") }, "\"llama\" (SentencePiece)"),
+            (GgufVocab { model: "bert".into(), ..vocab("gpt-2") }, "of kind \"bert\""),
             (vocab("gpt-9"), "\"gpt-9\" is not supported; supported are default, gpt-2"),
             (GgufVocab { tokens: vec![], ..vocab("gpt-2") }, "no tokens"),
             (GgufVocab { token_types: vec![1], ..vocab("gpt-2") }, "264 tokens but 1 types"),
+            (GgufVocab { scores: vec![1.0], ..vocab("gpt-2") }, "264 tokens but 1 scores"),
             (GgufVocab { eos_token_id: Some(264), ..vocab("gpt-2") }, "eos token 264 is outside"),
             (GgufVocab { bos_token_id: None, add_bos_token: true, ..vocab("gpt-2") }, "does not name one"),
             (GgufVocab { merges: vec!["ab".into()], ..vocab("gpt-2") }, "not two tokens"),
             (GgufVocab { merges: vec!["a xyz".into()], ..vocab("gpt-2") }, "do not fit"),
         ];
         for (vocab, expected) in cases {
-            let error = build(&vocab).expect_err("must be refused").to_string();
+            let error = gguf_vocab::build(&vocab).expect_err("must be refused").to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

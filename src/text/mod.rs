@@ -7,6 +7,8 @@ pub mod chat;
 pub mod detok;
 pub mod files;
 mod gguf_bpe;
+mod gguf_pieces;
+mod gguf_vocab;
 mod pieces;
 mod python_values;
 mod strftime;

@@ -33,6 +33,13 @@ pub(super) struct Start {
     may_drop: usize,
 }
 
+impl Start {
+    /// Whether no more spaces can be dropped.
+    pub(super) fn is_over(self) -> bool {
+        self.may_drop == 0
+    }
+}
+
 impl PieceTable {
     /// The table of `tokenizer`.
     ///
@@ -71,7 +78,12 @@ impl PieceTable {
 
     /// The state of a text before its first token.
     pub(super) fn start(&self) -> Start {
-        Start { may_drop: if let LeadingSpace::DropUpTo(count) = self.leading { count } else { 1 } }
+        let may_drop = match self.leading {
+            LeadingSpace::Keep => 0,
+            LeadingSpace::DropUpTo(count) => count,
+            LeadingSpace::DropInFirstToken => 1,
+        };
+        Start { may_drop }
     }
 
     /// Appends what `id` adds to a text.
@@ -82,7 +94,7 @@ impl PieceTable {
         }
         let begin = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         let mut piece = &self.bytes[begin..self.ends[index] as usize];
-        if start.may_drop == 0 || self.leading == LeadingSpace::Keep {
+        if start.is_over() {
             return out.extend_from_slice(piece);
         }
         if self.leading == LeadingSpace::DropInFirstToken {

@@ -2,7 +2,7 @@
 //! table of bytes (`pieces`), the same for whole outputs and for streams.
 
 use super::files::TokenizerFile;
-use super::gguf_bpe;
+use super::gguf_vocab;
 use super::pieces::PieceTable;
 use crate::base::TokenId;
 use crate::error::{Error, Result};
@@ -31,7 +31,8 @@ impl Tokenizer {
         let inner = match file {
             TokenizerFile::Json(bytes) => Inner::from_json(bytes)?,
             TokenizerFile::Gguf(vocab) => {
-                let encoder = gguf_bpe::build(vocab)?;
+                let encoder = guarded(|| Ok(gguf_vocab::build(vocab)))
+                    .map_err(|error| Error::load(format!("the GGUF vocabulary cannot be used: {error}")))??;
                 let pieces = PieceTable::new(&encoder)?;
                 let prefix = vocab.bos_token_id.filter(|_| vocab.add_bos_token);
                 let suffix = vocab.eos_token_id.filter(|_| vocab.add_eos_token);

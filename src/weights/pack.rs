@@ -1,11 +1,13 @@
 //! Repacks matrices for the device: file rows in, planes out (layout: [`crate::quant`]).
 //!
-//! Several projections that read the same input become one matrix, so that one dispatch does the work of two or three.
+//! Several projections that read the same input become one matrix, so that one dispatch does the work of two or three. A
+//! full-precision matrix may be quantised on the way, block by block, so that no second copy of it ever exists.
 
+use super::source::TensorInfo;
 use super::tensors::MatrixRef;
 use crate::base::{DType, ceil_div};
 use crate::error::{Error, Result};
-use crate::quant::{BLOCK_COLUMNS, GROUP_ROWS, PackedBlock, PlaneShape, ScaleKind, format};
+use crate::quant::{BLOCK_COLUMNS, Encoder, GROUP_ROWS, PackedBlock, QuantFormat, format};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -29,7 +31,7 @@ pub struct PlaneWords {
     pub codes: usize,
     /// In `scales`; 0 for plain formats.
     pub scales: usize,
-    /// In `bits`; 0 unless the format has a fifth bit.
+    /// In `bits`; 0 unless the format keeps high bits apart.
     pub bits: usize,
 }
 
@@ -37,6 +39,8 @@ pub struct PlaneWords {
 pub struct FusedMatrix<'a> {
     parts: Vec<MatrixRef<'a>>,
     arrangement: Arrangement,
+    dtype: DType,
+    encoder: Option<Encoder>,
 }
 
 impl<'a> FusedMatrix<'a> {
@@ -64,12 +68,25 @@ impl<'a> FusedMatrix<'a> {
         if arrangement == Arrangement::GateUp && !matches!(&parts[..], [gate, up] if gate.rows == up.rows) {
             return Err(Error::bug("gate and up must be two matrices of equal rows"));
         }
-        Ok(Self { parts, arrangement })
+        Ok(Self { parts, arrangement, dtype, encoder: None })
     }
 
-    /// The common format.
+    /// The same matrix, to be rounded to the format `to` when it is packed if its files hold full precision. Quantised
+    /// files stay as they are, and so does everything for `None`.
+    ///
+    /// # Errors
+    /// Octavo cannot write `to`.
+    pub fn quantized(self, to: Option<DType>) -> Result<Self> {
+        let Some(to) = to.filter(|_| self.dtype.is_plain()) else { return Ok(self) };
+        match format(to).encoder() {
+            Some(encoder) => Ok(Self { dtype: to, encoder: Some(encoder), ..self }),
+            None => Err(Error::config(format!("weights cannot be converted to {to} while they are loaded"))),
+        }
+    }
+
+    /// The format on the device.
     pub fn dtype(&self) -> DType {
-        self.parts[0].dtype
+        self.dtype
     }
 
     /// Rows of all parts together, without padding.
@@ -97,13 +114,8 @@ impl<'a> FusedMatrix<'a> {
 
     /// Size of one group in each plane.
     pub fn plane_words_per_group(&self) -> PlaneWords {
-        let PlaneShape { code_vectors, bits, .. } = format(self.dtype()).planes();
-        let blocks = self.blocks();
-        PlaneWords {
-            codes: blocks * code_vectors * 4 * GROUP_ROWS,
-            scales: self.scale_words_per_row() * GROUP_ROWS,
-            bits: if bits { blocks * GROUP_ROWS } else { 0 },
-        }
+        let [codes, scales, bits] = format(self.dtype).planes().row_words(self.blocks());
+        PlaneWords { codes: codes * GROUP_ROWS, scales: scales * GROUP_ROWS, bits: bits * GROUP_ROWS }
     }
 
     /// Writes the planes of `groups`, in parallel. Rows beyond the matrix become zeros.
@@ -124,50 +136,39 @@ impl<'a> FusedMatrix<'a> {
         work.into_par_iter().for_each(|(group, planes)| self.pack_group(group, planes));
     }
 
-    fn pack_group(&self, group: usize, planes: Planes<'_>) {
+    fn pack_group(&self, group: usize, mut planes: Planes<'_>) {
         planes.codes.fill(0);
         planes.scales.fill(0);
         planes.bits.fill(0);
-        let format = format(self.dtype());
-        let PlaneShape { code_vectors, scale, bits } = format.planes();
-        let block_bytes = BLOCK_COLUMNS / self.dtype().block_elements() * self.dtype().block_bytes();
+        let format = format(self.dtype);
         let mut packed = PackedBlock::default();
+        // One unit of any format that can be written.
+        let mut unit = [0; BLOCK_COLUMNS * 2];
+        let mut values = vec![0.0; if self.encoder.is_some() { self.columns() } else { 0 }];
         for lane in 0..GROUP_ROWS {
-            let Some(row) = self.file_row(group, lane) else { continue };
-            for (block, bytes) in row.chunks_exact(block_bytes).enumerate() {
-                format.repack(bytes, &mut packed);
-                for vector in 0..code_vectors {
-                    let start = ((block * code_vectors + vector) * GROUP_ROWS + lane) * 4;
-                    planes.codes[start..start + 4].copy_from_slice(&packed.codes[vector * 4..vector * 4 + 4]);
+            let Some((part, row)) = self.file_row(group, lane) else { continue };
+            if let Some(encode) = self.encoder {
+                part.decode_row(row, &mut values);
+                let unit = &mut unit[..format.unit_bytes()];
+                for (block, values) in values.as_chunks::<BLOCK_COLUMNS>().0.iter().enumerate() {
+                    encode(values, unit);
+                    format.repack(unit, 0, &mut packed);
+                    planes.put(format, block, lane, &packed);
                 }
-                match scale {
-                    ScaleKind::None => {}
-                    ScaleKind::Scale => {
-                        let half = u32::from(packed.scale) << (16 * (block % 2));
-                        planes.scales[block / 2 * GROUP_ROWS + lane] |= half;
-                    }
-                    ScaleKind::ScaleMin => {
-                        let word = u32::from(packed.scale) | u32::from(packed.min) << 16;
-                        planes.scales[block * GROUP_ROWS + lane] = word;
-                    }
-                }
-                if bits {
-                    planes.bits[block * GROUP_ROWS + lane] = packed.bits;
+                continue;
+            }
+            let blocks_per_unit = format.unit_columns() / BLOCK_COLUMNS;
+            for (index, unit) in part.row(row).chunks_exact(format.unit_bytes()).enumerate() {
+                for block in 0..blocks_per_unit {
+                    format.repack(unit, block, &mut packed);
+                    planes.put(format, index * blocks_per_unit + block, lane, &packed);
                 }
             }
         }
     }
 
-    fn scale_words_per_row(&self) -> usize {
-        match format(self.dtype()).planes().scale {
-            ScaleKind::None => 0,
-            ScaleKind::Scale => ceil_div(self.blocks(), 2),
-            ScaleKind::ScaleMin => self.blocks(),
-        }
-    }
-
-    /// The file bytes of the row at `lane` of `group`; `None` where there is only padding.
-    fn file_row(&self, group: usize, lane: usize) -> Option<&[u8]> {
+    /// The part and its row at `lane` of `group`; `None` where there is only padding.
+    fn file_row(&self, group: usize, lane: usize) -> Option<(&MatrixRef<'a>, usize)> {
         let (part, row) = match self.arrangement {
             Arrangement::GateUp => (&self.parts[lane / HALF_GROUP], group * HALF_GROUP + lane % HALF_GROUP),
             Arrangement::Stacked => {
@@ -180,7 +181,7 @@ impl<'a> FusedMatrix<'a> {
                 (part, row)
             }
         };
-        (row < part.rows).then(|| part.row(row))
+        (row < part.rows).then_some((part, row))
     }
 }
 
@@ -189,6 +190,37 @@ struct Planes<'a> {
     codes: &'a mut [u32],
     scales: &'a mut [u32],
     bits: &'a mut [u32],
+}
+
+impl Planes<'_> {
+    /// Adds block `block` of the row at `lane`. The planes must be zero where it goes.
+    fn put(&mut self, format: &dyn QuantFormat, block: usize, lane: usize, packed: &PackedBlock) {
+        let shape = format.planes();
+        let width = shape.vector_words();
+        for (vector, words) in packed.codes[..shape.code_words].chunks_exact(width).enumerate() {
+            let start = ((block * (shape.code_words / width) + vector) * GROUP_ROWS + lane) * width;
+            self.codes[start..start + width].copy_from_slice(words);
+        }
+        for (word, bits) in shape.scale.place(packed, block).into_iter().flatten() {
+            self.scales[word * GROUP_ROWS + lane] |= bits;
+        }
+        let start = (block * GROUP_ROWS + lane) * shape.bit_words;
+        self.bits[start..start + shape.bit_words].copy_from_slice(&packed.bits[..shape.bit_words]);
+    }
+}
+
+/// Bytes that a tensor takes on the device, but for the padding of its last row group: the planes of a matrix, after
+/// quantisation if that is asked for, or a vector of f32.
+pub fn device_bytes(info: &TensorInfo, quantize: Option<DType>) -> u64 {
+    let elements: usize = info.shape.iter().product();
+    let significant = info.shape.iter().filter(|&&n| n > 1).count();
+    let columns = info.shape.last().copied().unwrap_or(0);
+    if significant < 2 || elements == 0 || columns % BLOCK_COLUMNS != 0 {
+        return 4 * elements as u64;
+    }
+    let dtype = quantize.filter(|_| info.dtype.is_plain()).unwrap_or(info.dtype);
+    let words: usize = format(dtype).planes().row_words(columns / BLOCK_COLUMNS).iter().sum();
+    (elements / columns) as u64 * 4 * words as u64
 }
 
 /// `count` consecutive pieces of `words` each, which may be 0 (where `chunks_exact_mut` would panic).

@@ -4,64 +4,24 @@ use super::source::{TensorInfo, WeightSource};
 use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::model::spec::TensorRole;
-use crate::quant::{BLOCK_COLUMNS, format};
+use crate::quant::decode;
 use std::collections::HashMap;
 
-/// Order of the rows of a query or key projection in its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowOrder {
-    /// As the model uses them: row i of a head rotates with row i + rotary_dim / 2.
-    Plain,
-    /// Row 2i rotates with row 2i + 1, as in GGUF files of the llama family.
-    InterleavedPairs {
-        /// Rows of one head.
-        head_dim: usize,
-        /// Leading rows of a head that rotate; even.
-        rotary_dim: usize,
-    },
-}
-
-impl RowOrder {
-    /// Where the file keeps the row that the model calls `row`.
-    pub fn file_row(self, row: usize) -> usize {
-        match self {
-            Self::Plain => row,
-            Self::InterleavedPairs { head_dim, rotary_dim } => {
-                let (head, element) = (row / head_dim, row % head_dim);
-                if element >= rotary_dim {
-                    return row;
-                }
-                let half = rotary_dim / 2;
-                head * head_dim + element % half * 2 + element / half
-            }
-        }
-    }
-}
-
-/// What a model expects of one tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorBinding {
-    /// Its part in the model.
-    pub role: TensorRole,
-    /// Its name in the file.
-    pub name: String,
-    /// `[rows, columns]` of a matrix or `[n]` of a vector.
-    pub shape: Vec<usize>,
-    /// Order of its rows, or of its elements if it is a vector.
-    pub order: RowOrder,
-}
+pub use super::binding::{Part, RowOrder, TensorBinding};
+pub use super::matrix::MatrixRef;
+use super::matrix::row_bytes;
 
 /// A model's tensors, by role.
 pub struct ModelTensors {
     source: Box<dyn WeightSource>,
-    by_role: HashMap<TensorRole, Bound>,
+    by_role: HashMap<TensorRole, Vec<Bound>>,
     tied_head: bool,
 }
 
-#[derive(Clone, Copy)]
+/// A binding, and the tensor that it found.
 struct Bound {
     index: usize,
-    order: RowOrder,
+    binding: TensorBinding,
 }
 
 impl ModelTensors {
@@ -70,8 +30,9 @@ impl ModelTensors {
     /// # Errors
     /// Names the first tensor that is missing, has another shape or a type that octavo does not read.
     pub fn bind(source: Box<dyn WeightSource>, bindings: &[TensorBinding]) -> Result<Self> {
-        let mut by_role = HashMap::with_capacity(bindings.len());
-        for TensorBinding { role, name, shape, order } in bindings {
+        let mut by_role: HashMap<TensorRole, Vec<Bound>> = HashMap::with_capacity(bindings.len());
+        for binding in bindings {
+            let name = &binding.name;
             let Some(index) = source.find(name) else {
                 return Err(match source.unread_type(name) {
                     Some(kind) => unread_type_error(name, kind),
@@ -80,14 +41,14 @@ impl ModelTensors {
                     )),
                 });
             };
-            let found = &source.tensors()[index];
-            if !same_shape(&found.shape, shape) {
+            let (found, expected) = (&source.tensors()[index], binding.file_shape());
+            if !same_shape(&found.shape, &expected) {
                 return Err(Error::load(format!(
-                    "tensor {name} has shape {:?}, but the model's configuration asks for {shape:?}",
+                    "tensor {name} has shape {:?}, but the model's configuration asks for {expected:?}",
                     found.shape
                 )));
             }
-            by_role.insert(*role, Bound { index, order: *order });
+            by_role.entry(binding.role).or_default().push(Bound { index, binding: binding.clone() });
         }
         let tied_head = !by_role.contains_key(&TensorRole::Head);
         Ok(Self { source, by_role, tied_head })
@@ -96,30 +57,36 @@ impl ModelTensors {
     /// The matrix with this role. Of a model with tied embeddings, `Head` is the embedding.
     ///
     /// # Errors
-    /// The model has none, or the role belongs to a vector.
+    /// The model has none or several, or the matrix is transposed and cannot be turned.
     pub fn matrix(&self, role: TensorRole) -> Result<MatrixRef<'_>> {
-        let bound = self.bound(role)?;
-        let info = &self.source.tensors()[bound.index];
-        // A file may write a matrix of one row as a vector.
-        let columns = *info.shape.last().expect("a bound tensor has the shape of its binding");
-        let rows = info.shape.iter().rev().skip(1).product();
-        Ok(MatrixRef {
-            order: bound.order,
-            ..MatrixRef::new(info.dtype, rows, columns, self.source.bytes(bound.index))?
-        })
+        match self.bound(role)? {
+            [bound] => self.read(bound),
+            several => Err(Error::bug(format!("{role:?} has {} parts, which are not one matrix", several.len()))),
+        }
     }
 
-    /// The vector with this role, widened to f32.
+    /// The matrices with this role: the experts of a mixture in their order, or the one matrix of any other role.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn parts(&self, role: TensorRole) -> Result<Vec<MatrixRef<'_>>> {
+        self.bound(role)?.iter().map(|bound| self.read(bound)).collect()
+    }
+
+    /// The vector with this role, widened to f32; `weight - 1` of the files is made `weight`.
     ///
     /// # Errors
     /// The model has none.
     pub fn vector(&self, role: TensorRole) -> Result<Vec<f32>> {
-        let bound = self.bound(role)?;
-        let info = &self.source.tensors()[bound.index];
-        let count = info.shape.iter().product();
-        let mut in_file = vec![0.0; count];
-        decode_elements(info.dtype, self.source.bytes(bound.index), &mut in_file);
-        Ok((0..count).map(|element| in_file[bound.order.file_row(element)]).collect())
+        let [Bound { index, binding }] = self.bound(role)? else {
+            return Err(Error::bug(format!("{role:?} has several parts, which are not one vector")));
+        };
+        let info = &self.source.tensors()[*index];
+        let mut in_file = vec![0.0; info.shape.iter().product()];
+        decode(info.dtype, self.source.bytes(*index), &mut in_file);
+        let (first, count) = (binding.first_row(), binding.shape.iter().product());
+        let element = |element| in_file[first + binding.order.file_row(element)] + f32::from(binding.offset);
+        Ok((0..count).map(element).collect())
     }
 
     /// Whether the model has a tensor of its own for this role; `Head` of a model with tied embeddings has none.
@@ -137,63 +104,26 @@ impl ModelTensors {
         &*self.source
     }
 
-    fn bound(&self, role: TensorRole) -> Result<Bound> {
+    fn bound(&self, role: TensorRole) -> Result<&[Bound]> {
         let role = if role == TensorRole::Head && self.tied_head { TensorRole::Embed } else { role };
-        self.by_role.get(&role).copied().ok_or_else(|| Error::bug(format!("this model has no tensor for {role:?}")))
-    }
-}
-
-/// A matrix in a file.
-#[derive(Clone, Copy)]
-pub struct MatrixRef<'a> {
-    /// Format of the elements.
-    pub dtype: DType,
-    /// Outputs of the projection, or entries of the vocabulary.
-    pub rows: usize,
-    /// Inputs of the projection.
-    pub columns: usize,
-    bytes: &'a [u8],
-    row_bytes: usize,
-    order: RowOrder,
-}
-
-impl<'a> MatrixRef<'a> {
-    /// A matrix over `bytes`, which hold its rows one after another.
-    ///
-    /// # Errors
-    /// `bytes` does not have the length that type and shape ask for, or a row is not a whole number of blocks.
-    pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<Self> {
-        if !columns.is_multiple_of(dtype.block_elements()) {
-            return Err(Error::load(format!("a {dtype} matrix has {columns} columns, which is not whole blocks")));
-        }
-        let row_bytes = columns / dtype.block_elements() * dtype.block_bytes();
-        if rows.checked_mul(row_bytes) != Some(bytes.len()) {
-            return Err(Error::load(format!(
-                "a {dtype} matrix of {rows} x {columns} cannot have {} bytes",
-                bytes.len()
-            )));
-        }
-        Ok(Self { dtype, rows, columns, bytes, row_bytes, order: RowOrder::Plain })
+        let bound = self.by_role.get(&role).map(Vec::as_slice);
+        bound.ok_or_else(|| Error::bug(format!("this model has no tensor for {role:?}")))
     }
 
-    /// The file bytes of the row that the model calls `row` (rows of GGUF llama's queries and keys are looked up in
-    /// their rotate-half order).
-    ///
-    /// # Panics
-    /// If `row` is not below `rows`.
-    pub fn row(&self, row: usize) -> &'a [u8] {
-        assert!(row < self.rows, "row {row} of a matrix with {}", self.rows);
-        let start = self.order.file_row(row) * self.row_bytes;
-        &self.bytes[start..start + self.row_bytes]
-    }
-
-    /// Decodes one row into `out`, which has room for `columns` elements.
-    ///
-    /// # Panics
-    /// If `row` or the length of `out` is out of range.
-    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        assert_eq!(out.len(), self.columns, "a row has {} columns", self.columns);
-        decode_elements(self.dtype, self.row(row), out);
+    fn read(&self, Bound { index, binding }: &Bound) -> Result<MatrixRef<'_>> {
+        let (dtype, bytes) = (self.source.tensors()[*index].dtype, self.source.bytes(*index));
+        // A vector counts as a matrix of one row.
+        let columns = *binding.shape.last().expect("a bound tensor has at least one dimension");
+        let rows = binding.shape.iter().rev().skip(1).product();
+        let matrix = match binding.part {
+            Part::TransposedColumns { start, of } => MatrixRef::transposed(dtype, [rows, columns], bytes, start, of),
+            _ => row_bytes(dtype, columns).and_then(|row_bytes| {
+                // Both products are within the tensor, whose shape was compared.
+                let first = if binding.shape.len() == 1 { 0 } else { binding.first_row() * row_bytes };
+                MatrixRef::new(dtype, rows, columns, &bytes[first..first + rows * row_bytes])
+            }),
+        };
+        Ok(matrix.map_err(|error| error.context(&binding.name))?.ordered(binding.order))
     }
 }
 
@@ -206,19 +136,6 @@ pub(super) fn unread_type_error(name: &str, kind: &str) -> Error {
     ))
 }
 
-/// Decodes consecutive elements; for block formats their number must be a multiple of the block.
-fn decode_elements(dtype: DType, bytes: &[u8], out: &mut [f32]) {
-    // The largest format has four bytes an element.
-    let mut padded = [0; 4 * BLOCK_COLUMNS];
-    let mut decoded = [0.0; BLOCK_COLUMNS];
-    let block_bytes = BLOCK_COLUMNS / dtype.block_elements() * dtype.block_bytes();
-    for (out, bytes) in out.chunks_mut(BLOCK_COLUMNS).zip(bytes.chunks(block_bytes)) {
-        padded[..bytes.len()].copy_from_slice(bytes);
-        format(dtype).decode(&padded[..block_bytes], &mut decoded);
-        out.copy_from_slice(&decoded[..out.len()]);
-    }
-}
-
 /// Equality up to leading ones, which some writers drop.
 fn same_shape(left: &[usize], right: &[usize]) -> bool {
     let significant = |shape: &[usize]| -> Vec<usize> { shape.iter().copied().skip_while(|&n| n == 1).collect() };
@@ -229,29 +146,77 @@ fn same_shape(left: &[usize], right: &[usize]) -> bool {
 mod tests {
     use super::*;
 
+    struct One {
+        infos: Vec<TensorInfo>,
+        bytes: Vec<u8>,
+    }
+
+    impl WeightSource for One {
+        fn tensors(&self) -> &[TensorInfo] {
+            &self.infos
+        }
+
+        fn bytes(&self, _: usize) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    /// A single F32 tensor `t` that counts from 0.
+    fn counting(shape: &[usize]) -> Box<dyn WeightSource> {
+        let info = TensorInfo { name: "t".into(), shape: shape.to_vec(), dtype: DType::F32 };
+        let bytes = (0..shape.iter().product()).flat_map(|n: usize| (n as f32).to_le_bytes()).collect();
+        Box::new(One { infos: vec![info], bytes })
+    }
+
+    fn first_elements(matrix: &MatrixRef<'_>) -> Vec<f32> {
+        let mut row = vec![0.0; matrix.columns];
+        let first = |index| {
+            matrix.decode_row(index, &mut row);
+            row[0]
+        };
+        (0..matrix.rows).map(first).collect()
+    }
+
     #[test]
-    fn interleaved_rows_are_found_in_rotate_half_order() {
-        let order = RowOrder::InterleavedPairs { head_dim: 6, rotary_dim: 4 };
-        let rows: Vec<usize> = (0..12).map(|row| order.file_row(row)).collect();
-        // Head 0 keeps its pairs (0, 2) and (1, 3) at (0, 1) and (2, 3); 4 and 5 do not rotate.
-        assert_eq!(rows, [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]);
+    fn a_role_may_be_rows_columns_or_a_layer_of_a_tensor() {
+        let key = || TensorBinding::new(TensorRole::Key(0), "t", &[2, 3]);
+        let read = |shape: &[usize], binding| {
+            let tensors = ModelTensors::bind(counting(shape), &[binding]).unwrap();
+            first_elements(&tensors.matrix(TensorRole::Key(0)).unwrap())
+        };
+        assert_eq!(read(&[6, 3], key().rows_of("t", 3, 6)), [9.0, 12.0]);
+        assert_eq!(read(&[3, 6], key().transposed_columns_of("t", 3, 6)), [3.0, 4.0]);
+        assert_eq!(read(&[4, 2, 3], TensorBinding { part: Part::Layer { index: 2, count: 4 }, ..key() }), [12.0, 15.0]);
+        // The order of pairs holds within the part.
+        let order = RowOrder::InterleavedPairs { head_dim: 4, rotary_dim: 4 };
+        let query = TensorBinding { order, ..TensorBinding::new(TensorRole::Key(0), "t", &[4, 1]) };
+        assert_eq!(read(&[6, 1], query.rows_of("t", 2, 6)), [2.0, 4.0, 3.0, 5.0]);
+    }
+
+    #[test]
+    fn bindings_of_one_role_are_its_parts() {
+        let expert = |index| TensorBinding {
+            part: Part::Layer { index, count: 3 },
+            ..TensorBinding::new(TensorRole::Up(0), "t", &[2, 2])
+        };
+        let tensors = ModelTensors::bind(counting(&[3, 2, 2]), &[expert(0), expert(1), expert(2)]).unwrap();
+        let parts = tensors.parts(TensorRole::Up(0)).unwrap();
+        assert_eq!(parts.iter().map(first_elements).collect::<Vec<_>>(), [[0.0, 2.0], [4.0, 6.0], [8.0, 10.0]]);
+        assert!(tensors.matrix(TensorRole::Up(0)).err().unwrap().to_string().contains("3 parts"));
+    }
+
+    #[test]
+    fn vectors_may_be_parts_and_lack_one() {
+        let bias = TensorBinding::new(TensorRole::KeyBias(0), "t", &[2]).rows_of("t", 3, 6).plus_one();
+        let tensors = ModelTensors::bind(counting(&[6]), &[bias]).unwrap();
+        assert_eq!(tensors.vector(TensorRole::KeyBias(0)).unwrap(), [4.0, 5.0]);
     }
 
     #[test]
     fn vectors_may_end_within_a_block() {
-        let values: Vec<f32> = (0..37).map(|n| n as f32 - 7.5).collect();
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let mut decoded = vec![0.0; 37];
-        decode_elements(DType::F32, &bytes, &mut decoded);
-        assert_eq!(decoded, values);
-    }
-
-    #[test]
-    fn a_matrix_refuses_bytes_of_another_size() {
-        assert!(MatrixRef::new(DType::Q4_0, 2, 32, &[0; 36]).is_ok());
-        assert!(MatrixRef::new(DType::Q4_0, 2, 32, &[0; 35]).is_err());
-        assert!(MatrixRef::new(DType::Q4_0, 2, 31, &[0; 36]).is_err());
-        assert!(MatrixRef::new(DType::F32, usize::MAX, 32, &[]).is_err());
+        let gamma = TensorBinding::new(TensorRole::FinalNorm, "t", &[37]);
+        let tensors = ModelTensors::bind(counting(&[37]), &[gamma]).unwrap();
+        assert_eq!(tensors.vector(TensorRole::FinalNorm).unwrap(), (0..37).map(|n| n as f32).collect::<Vec<_>>());
     }
 
     #[test]

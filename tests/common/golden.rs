@@ -68,6 +68,13 @@ impl Tensors {
         words(view.data()).map(u32::from_le_bytes).collect()
     }
 
+    /// Elements of a U8 tensor.
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        let view = self.view(name);
+        assert_eq!(view.dtype(), Dtype::U8, "{name}");
+        view.data().to_vec()
+    }
+
     fn view(&self, name: &str) -> safetensors::tensor::TensorView<'_> {
         let file = SafeTensors::deserialize(&self.0).expect("a safetensors file");
         file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"))

@@ -18,6 +18,7 @@ use runners::GatedRunner;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+mod control;
 mod faults;
 mod requests;
 mod runners;

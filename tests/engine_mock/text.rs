@@ -14,7 +14,7 @@ fn streamed_text_equals_the_whole_text_and_end_tokens_have_none() {
         while let Some(event) = next(&mut stream) {
             assert!(end.is_none(), "nothing follows the end");
             match event.unwrap() {
-                TokenEvent::Delta { token_ids, text: new } => {
+                TokenEvent::Delta { token_ids, text: new, .. } => {
                     tokens.extend(token_ids);
                     text.push_str(&new);
                 }

@@ -26,6 +26,7 @@ pub enum Meta {
     Text(&'static str),
     Texts(Vec<String>),
     I32s(Vec<i32>),
+    Flags(Vec<bool>),
 }
 
 /// A tensor to write; `dimensions` as in the file, innermost first.
@@ -139,6 +140,12 @@ impl Gguf {
                     file.u32(8);
                     file.u64(values.len() as u64);
                     values.iter().for_each(|value| file.text(value));
+                }
+                Meta::Flags(values) => {
+                    file.u32(9);
+                    file.u32(7);
+                    file.u64(values.len() as u64);
+                    file.bytes.extend(values.iter().map(|value| u8::from(*value)));
                 }
                 Meta::I32s(values) => {
                     file.u32(9);
@@ -282,36 +289,57 @@ pub fn open_safetensors(config: &Json, bytes: Vec<u8>) -> octavo::error::Result<
 
 /// Reads every tensor that the model uses, to its last element.
 pub fn read_everything(files: &ModelFiles) {
-    for layer in 0..files.spec.layers.len() {
-        for role in layer_roles(layer).into_iter().filter(|role| files.tensors.has(*role)) {
-            read(files, role);
-        }
-    }
-    for role in [TensorRole::Embed, TensorRole::Head, TensorRole::FinalNorm] {
+    use TensorRole::{Embed, FinalNorm, FinalNormBias, Head, Positions};
+    let layers = (0..files.spec.layers.len()).flat_map(layer_roles);
+    for role in layers.chain([Embed, FinalNorm, FinalNormBias, Positions]).filter(|role| files.tensors.has(*role)) {
         read(files, role);
     }
+    read(files, Head);
     let named = |info: &TensorInfo| !info.name.is_empty();
     assert!(files.tensors.infos().all(named));
 }
 
 fn read(files: &ModelFiles, role: TensorRole) {
-    use TensorRole::*;
-    let is_matrix = matches!(role, Embed | Head | Query(_) | Key(_) | Value(_) | Output(_) | Gate(_) | Up(_) | Down(_));
-    if !is_matrix {
+    if !is_matrix(role) {
         assert!(!files.tensors.vector(role).expect("a bound vector").is_empty());
         return;
     }
-    let matrix = files.tensors.matrix(role).expect("a bound matrix");
-    let mut row = vec![f32::NAN; matrix.columns];
-    (0..matrix.rows).for_each(|index| matrix.decode_row(index, &mut row));
+    for matrix in files.tensors.parts(role).expect("bound matrices") {
+        let mut row = vec![f32::NAN; matrix.columns];
+        (0..matrix.rows).for_each(|index| matrix.decode_row(index, &mut row));
+    }
 }
 
+/// Whether a role is a matrix, or several; the others are vectors.
+pub fn is_matrix(role: TensorRole) -> bool {
+    use TensorRole::*;
+    matches!(
+        role,
+        Embed | Head | Positions | Query(_) | Key(_) | Value(_) | Output(_) | Router(_) | Gate(_) | Up(_) | Down(_)
+    )
+}
+
+/// All roles that a layer may have.
 pub fn layer_roles(layer: usize) -> Vec<TensorRole> {
     use TensorRole::*;
-    let roles: [fn(usize) -> TensorRole; 10] =
-        [AttnNorm, Query, Key, Value, QueryBias, KeyBias, ValueBias, QueryNorm, KeyNorm, Output];
-    let mlp: [fn(usize) -> TensorRole; 4] = [MlpNorm, Gate, Up, Down];
-    roles.iter().chain(&mlp).map(|role| role(layer)).collect()
+    let attention: [fn(usize) -> TensorRole; 13] = [
+        AttnNorm,
+        AttnNormBias,
+        Query,
+        Key,
+        Value,
+        QueryBias,
+        KeyBias,
+        ValueBias,
+        QueryNorm,
+        KeyNorm,
+        Output,
+        OutputBias,
+        AttnPostNorm,
+    ];
+    let mlp: [fn(usize) -> TensorRole; 9] =
+        [MlpNorm, MlpNormBias, Router, Gate, Up, UpBias, Down, DownBias, MlpPostNorm];
+    attention.iter().chain(&mlp).map(|role| role(layer)).collect()
 }
 
 /// A file or folder of the golden data.

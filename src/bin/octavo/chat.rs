@@ -39,6 +39,9 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<Outcome> {
     let params = args.sampling.params()?;
+    if params.n > 1 {
+        return Err(Error::config(format!("-n is {}, but a chat has one answer; use `octavo generate`", params.n)));
+    }
     let llm = args.engine.open()?;
     let interrupt = Interrupt::install(llm.engine());
     let opening: Vec<ChatMessage> = args.system.iter().map(|text| ChatMessage::new("system", text.as_str())).collect();

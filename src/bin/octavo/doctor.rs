@@ -8,6 +8,7 @@ use octavo::gpu::device::ShaderMode;
 use octavo::gpu::{DeviceKind, FoundAdapter, Gpu, Profile, list_adapters};
 use octavo::kernels::self_test::{self, Verdict};
 use octavo::kernels::{matmul, norm};
+use octavo::model::spec::NormKind;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -153,9 +154,13 @@ fn test(verdict: Verdict) -> Test {
 
 fn choices(profile: &Profile) -> Vec<Choice> {
     let software = profile.kind == DeviceKind::Cpu;
-    let spec = matmul::Spec { dtype: octavo::base::DType::Q4_0, epilogue: matmul::Epilogue::Store, sampled: false };
+    let spec = matmul::Spec {
+        dtype: octavo::base::DType::Q4_0,
+        epilogue: matmul::Epilogue::Store,
+        batch: matmul::Batch::Rows,
+    };
     let [x, y, _] = matmul::variant(&spec, 1, profile).workgroup;
-    let norm = norm::variant(false, profile);
+    let norm = norm::variant(NormKind::Rms, norm::Rows::All, profile);
     let reduce = norm.slots[0].1;
     let lanes = norm.workgroup[0];
     let sizes = match &profile.subgroups {

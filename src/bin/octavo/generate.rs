@@ -71,12 +71,13 @@ pub fn run(args: Args) -> Result<Outcome> {
     // Learn that the figures cannot be written before the work, not after it.
     let metrics_file = args.metrics.as_deref().map(|path| create(path).map(|file| (path, file))).transpose()?;
     let count = requests.len();
+    let alone = count == 1 && requests[0].params.n == 1;
     let llm = args.engine.open()?;
     let interrupt = Interrupt::install(llm.engine());
-    let style = match (args.json, count) {
+    let style = match (args.json, alone) {
         (true, _) => Style::JsonLines,
-        (false, 1) => Style::AsItComes,
-        (false, _) => Style::Sections,
+        (false, true) => Style::AsItComes,
+        (false, false) => Style::Sections,
     };
     let mut report = Report {
         bar: if style == Style::AsItComes { RunBar::hidden() } else { RunBar::new(count) },
@@ -145,6 +146,17 @@ struct Line<'a> {
     num_cached_tokens: usize,
     ttft_ms: Option<f64>,
     latency_ms: f64,
+    /// The second to the last output, with n above 1.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    alternatives: Vec<AlternativeLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct AlternativeLine<'a> {
+    token_ids: &'a [TokenId],
+    text: &'a str,
+    finish_reason: &'static str,
+    seed: u64,
 }
 
 #[derive(Serialize)]
@@ -198,10 +210,24 @@ impl Report {
                 num_cached_tokens: output.usage.cached_tokens,
                 ttft_ms: output.timings.first_token.map(milliseconds),
                 latency_ms: milliseconds(output.timings.total),
+                alternatives: (output.alternatives.iter())
+                    .map(|other| AlternativeLine {
+                        token_ids: &other.token_ids,
+                        text: &other.text,
+                        finish_reason: other.finish_reason.name(),
+                        seed: other.seed,
+                    })
+                    .collect(),
             }),
             (Style::JsonLines, Err(error)) => output::write_json(&FailedLine { index, error: error.to_string() }),
             (Style::AsItComes, Ok(_)) => output::write("\n"),
-            (Style::Sections, Ok(output)) => output::write(&format!("=== prompt {index}\n{}\n", output.text)),
+            (Style::Sections, Ok(output)) => {
+                let mut text = format!("=== prompt {index}\n{}\n", output.text);
+                for (number, other) in (2..).zip(&output.alternatives) {
+                    text.push_str(&format!("=== prompt {index}, output {number}\n{}\n", other.text));
+                }
+                output::write(&text)
+            }
             (_, Err(error)) => {
                 eprintln!("error: prompt {index}: {error}");
                 Ok(Reader::Present)

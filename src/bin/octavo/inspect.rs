@@ -1,6 +1,10 @@
 //! `octavo inspect`: what a model is made of and what it needs, from its files alone. Needs no GPU.
 
+mod describe;
+mod families;
+
 use crate::Outcome;
+use crate::options::parse_dtype;
 use crate::output;
 use octavo::base::DType;
 use octavo::config::{KvDtype, kv_bytes_per_token};
@@ -8,18 +12,24 @@ use octavo::engine::locate_model;
 use octavo::error::{Error, Result};
 use octavo::gpu::{AdapterChoice, adapter, list_adapters};
 use octavo::model::files::{GenerationDefaults, ModelFiles};
-use octavo::model::spec::{ModelSpec, RopeScaling};
+use octavo::weights::pack::device_bytes;
 use serde::Serialize;
 use std::fmt::Write;
 
 #[derive(clap::Args)]
 pub struct Args {
     /// A Hugging Face folder, a .gguf file, or a hub id
-    #[arg(value_name = "MODEL")]
-    model: String,
+    #[arg(value_name = "MODEL", required_unless_present = "families")]
+    model: Option<String>,
+    /// List the families of models that octavo runs, as a Markdown table
+    #[arg(long, conflicts_with = "model")]
+    families: bool,
     /// How keys and values would be stored
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = ["f16", "f32"])]
     kv_dtype: String,
+    /// Count full-precision matrices as if rounded to this format while loading
+    #[arg(long, value_name = "TYPE", value_parser = crate::options::QUANTIZE)]
+    quantize: Option<String>,
     /// Device memory to fit into, in MiB [default: what this computer has free]
     #[arg(long, value_name = "MIB")]
     memory_limit: Option<u64>,
@@ -42,11 +52,18 @@ struct Findings {
     kv_heads: usize,
     head_dim: usize,
     intermediate_size: usize,
+    attention: String,
+    mlp: String,
+    norms: String,
+    positions: Vec<String>,
+    /// What is done to embedded tokens and to logits.
+    ends: Option<String>,
     vocab_size: usize,
     tied_head: bool,
     context: usize,
-    rope: String,
     parameters: u64,
+    /// Those that one token reads; fewer where it has some of many experts.
+    active_parameters: u64,
     tensors: Vec<FormatShare>,
     weight_bytes: u64,
     kv_dtype: &'static str,
@@ -77,11 +94,16 @@ struct Memory {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
+    let Some(model) = &args.model else {
+        // A reader that left has no use for the rest.
+        let _ = output::write(&families::table())?;
+        return Ok(Outcome::Success);
+    };
     let share = args.gpu_memory_utilization;
     if !(share > 0.0 && share <= 1.0) {
         return Err(Error::config(format!("--gpu-memory-utilization is {share}, but must be above 0 and at most 1")));
     }
-    let files = ModelFiles::open(&locate_model(&args.model)?)?;
+    let files = ModelFiles::open(&locate_model(model)?)?;
     let findings = findings(&files, args)?;
     // A reader that left has no use for the rest.
     let _ = match args.json {
@@ -95,7 +117,9 @@ fn findings(files: &ModelFiles, args: &Args) -> Result<Findings> {
     let spec = &files.spec;
     let layer = spec.layers.first().ok_or_else(|| Error::load("the model has no layers"))?;
     let tensors = by_format(files);
-    let weight_bytes = tensors.iter().map(|share| share.bytes).sum();
+    let quantize = args.quantize.as_deref().map(parse_dtype).transpose()?;
+    let weight_bytes = files.tensors.infos().map(|info| device_bytes(info, quantize)).sum();
+    let parameters = tensors.iter().map(|share| share.parameters).sum::<u64>();
     let kv_dtype: KvDtype = args.kv_dtype.parse()?;
     let kv_bytes = kv_bytes_per_token(spec, kv_dtype);
     let memory = memory_here(args).map(|(source, bytes, most_kv)| {
@@ -113,11 +137,16 @@ fn findings(files: &ModelFiles, args: &Args) -> Result<Findings> {
         kv_heads: layer.attn.kv_heads,
         head_dim: layer.attn.head_dim,
         intermediate_size: layer.mlp.intermediate_size,
+        attention: describe::attention(spec),
+        mlp: describe::mlp(spec),
+        norms: describe::norms(spec),
+        positions: describe::positions(spec),
+        ends: describe::ends(spec),
         vocab_size: spec.vocab_size,
         tied_head: spec.tied_head,
         context: spec.max_position_embeddings,
-        rope: rope(spec),
-        parameters: tensors.iter().map(|share| share.parameters).sum(),
+        parameters,
+        active_parameters: parameters.saturating_sub(describe::idle_parameters(spec)),
         tensors,
         weight_bytes,
         kv_dtype: kv_dtype.name(),
@@ -146,29 +175,8 @@ fn by_format(files: &ModelFiles) -> Vec<FormatShare> {
     DType::ALL.into_iter().map(share).filter(|share| share.tensors > 0).collect()
 }
 
-fn rope(spec: &ModelSpec) -> String {
-    let Some(rope) = spec.ropes.first() else { return "none".into() };
-    let scaling = match &rope.scaling {
-        RopeScaling::Default => String::new(),
-        RopeScaling::Linear { factor } => format!(", linear x{factor}"),
-        RopeScaling::Llama3 { factor, original_context, .. } => format!(", llama3 x{factor} of {original_context}"),
-        #[allow(unreachable_patterns)] // scalings of later families
-        _ => ", scaled".into(),
-    };
-    format!("theta {}, {} of {} dimensions{scaling}", rope.theta, rope.rotary_dim, spec.layers[0].attn.head_dim)
-}
-
 fn suggested(defaults: &GenerationDefaults) -> Vec<String> {
-    let GenerationDefaults { do_sample, temperature, top_k, top_p, min_p, repetition_penalty } = defaults;
-    let mut list = Vec::new();
-    let mut note = |name: &str, value: Option<String>| list.extend(value.map(|value| format!("{name} {value}")));
-    note("do_sample", do_sample.map(|value| value.to_string()));
-    note("temperature", temperature.map(|value| value.to_string()));
-    note("top_k", top_k.map(|value| value.to_string()));
-    note("top_p", top_p.map(|value| value.to_string()));
-    note("min_p", min_p.map(|value| value.to_string()));
-    note("repetition_penalty", repetition_penalty.map(|value| value.to_string()));
-    list
+    defaults.list().into_iter().map(|(name, value)| format!("{name} {value}")).collect()
 }
 
 /// What the engine would count on: whose memory, its bytes, and the most KV cache it would take of it.
@@ -189,22 +197,24 @@ fn table(findings: &Findings) -> String {
     };
     row("model", findings.model.clone());
     row("architecture", findings.architecture.into());
-    row("parameters", format!("{:.1} M", findings.parameters as f64 / 1e6));
-    row(
-        "shape",
-        format!(
-            "{} layers, width {}, {} heads of {} ({} for keys and values), MLP {}",
-            findings.layers,
-            findings.hidden_size,
-            findings.heads,
-            findings.head_dim,
-            findings.kv_heads,
-            findings.intermediate_size
-        ),
-    );
+    let millions = |count: u64| format!("{:.1} M", count as f64 / 1e6);
+    let active = match findings.active_parameters == findings.parameters {
+        true => String::new(),
+        false => format!(", {} for each token", millions(findings.active_parameters)),
+    };
+    row("parameters", format!("{}{active}", millions(findings.parameters)));
+    row("shape", format!("{} layers, width {}", findings.layers, findings.hidden_size));
+    row("attention", findings.attention.clone());
+    row("MLP", findings.mlp.clone());
+    row("norms", findings.norms.clone());
+    for positions in &findings.positions {
+        row("positions", positions.clone());
+    }
+    if let Some(ends) = &findings.ends {
+        row("ends", ends.clone());
+    }
     row("vocabulary", format!("{}{}", findings.vocab_size, if findings.tied_head { ", output head tied" } else { "" }));
     row("context", format!("{} tokens", findings.context));
-    row("rope", findings.rope.clone());
     for share in &findings.tensors {
         let FormatShare { format, tensors, bytes, .. } = share;
         row(&format!("tensors in {format}"), format!("{tensors}, {}", size(*bytes)));

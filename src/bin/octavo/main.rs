@@ -13,6 +13,9 @@ mod options;
 mod output;
 mod progress;
 mod prompts;
+mod replay;
+mod sim;
+mod trace;
 
 use clap::{Parser, Subcommand};
 use octavo::error::ErrorKind;
@@ -62,6 +65,13 @@ enum Command {
     /// Measure speed
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Try the scheduler out: random requests, every call checked
+    Sim(sim::Args),
+    /// Draw what the scheduler did in a recorded run
+    #[command(subcommand)]
+    Trace(trace::Command),
+    /// See whether the scheduler still makes the plans of a recorded run
+    Replay(replay::Args),
     /// Show what a model is made of and what it needs
     Inspect(inspect::Args),
     /// Show the graphics adapters and test every kernel on them
@@ -86,6 +96,9 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(args),
         Command::Eval(command) => eval::run(command),
         Command::Bench(command) => bench::run(&command),
+        Command::Sim(args) => sim::run(&args),
+        Command::Trace(command) => trace::run(&command),
+        Command::Replay(args) => replay::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };

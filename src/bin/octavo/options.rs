@@ -2,11 +2,13 @@
 
 use crate::progress::LoadBars;
 use clap::Args;
-use octavo::base::TokenId;
+use octavo::base::{DType, TokenId};
 use octavo::config::{EngineOptions, KvDtype};
 use octavo::error::{Error, Result};
 use octavo::llm::Llm;
 use octavo::sampling::SamplingParams;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// How tokens are chosen and when to stop.
 #[derive(Args, Clone, Debug)]
@@ -27,6 +29,9 @@ pub struct SamplingArgs {
     /// Drop tokens less likely than this share of the likeliest; 0 is off
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     pub min_p: f32,
+    /// Outputs for each prompt; above 1 needs a temperature above 0
+    #[arg(long, short, value_name = "N", default_value_t = 1)]
+    pub n: u32,
     /// Repeat the same draws; left out, each prompt gets a seed of its own
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -49,6 +54,7 @@ impl SamplingArgs {
             top_k: self.top_k,
             top_p: self.top_p,
             min_p: self.min_p,
+            n: self.n,
             seed: self.seed,
             max_tokens: Some(self.max_tokens),
             stop: self.stop.clone(),
@@ -85,12 +91,19 @@ pub struct EngineArgs {
     /// Device memory that may be used, in MiB [default: 8192 on a discrete GPU, 4096 elsewhere]
     #[arg(long, value_name = "MIB")]
     pub memory_limit: Option<u64>,
+    /// Host memory for KV that leaves the device, in MiB: preempted sequences come back from there, and so do cached prompts
+    /// that had to give way; 0 is none
+    #[arg(long, value_name = "MIB", default_value_t = 0)]
+    pub swap_space: u64,
     /// Share of the device's memory that may be used
     #[arg(long, value_name = "SHARE", default_value_t = EngineOptions::default().gpu_memory_utilization)]
     pub gpu_memory_utilization: f32,
     /// How keys and values are stored
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = ["f16", "f32"])]
     pub kv_dtype: String,
+    /// Round a full-precision model to this format while loading it, to take less memory
+    #[arg(long, value_name = "TYPE", value_parser = QUANTIZE)]
+    pub quantize: Option<String>,
     /// Compute every prompt afresh, even if an earlier one began alike
     #[arg(long)]
     pub no_prefix_cache: bool,
@@ -100,6 +113,32 @@ pub struct EngineArgs {
     /// Most tokens of one prompt in one step, so that others are not held up; 0 is off
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub long_prefill_token_threshold: usize,
+    /// Who runs first, and who gives way when memory is short: fcfs (in the order of arrival), priority, edf (earliest
+    /// deadline), or phase-split (never prompts and decoding in one step, for comparison)
+    #[arg(long, value_name = "POLICY", default_value = "fcfs", value_parser = ["fcfs", "priority", "edf", "phase-split"])]
+    pub policy: String,
+    /// With --policy priority: waiting this many seconds outweighs one level of priority
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub aging: f64,
+    /// Prompts that may be partly computed at once
+    #[arg(long, value_name = "N", default_value_t = EngineOptions::default().max_num_partial_prefills)]
+    pub max_num_partial_prefills: usize,
+    /// Of these, prompts above --long-prefill-token-threshold; shorter ones may pass the others
+    #[arg(long, value_name = "N", default_value_t = EngineOptions::default().max_long_partial_prefills)]
+    pub max_long_partial_prefills: usize,
+    /// Share of the KV blocks that is kept free for running requests when another one is admitted
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub watermark: f32,
+    /// What becomes of the KV of a request that has to give way: recompute, swap (to --swap-space), or auto (by measured speed)
+    #[arg(long, value_name = "HOW", default_value = "recompute", value_parser = ["recompute", "swap", "auto"])]
+    pub preemption: String,
+    /// Do not keep evicted prompts in --swap-space
+    #[arg(long)]
+    pub no_host_cache: bool,
+    /// Write everything that the scheduler does to this file, for `octavo trace render`, `octavo replay` and ui.perfetto.dev;
+    /// it holds all prompts and answers
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Record every step afresh instead of replaying bundles (for finding faults)
     #[arg(long)]
     pub eager: bool,
@@ -113,15 +152,26 @@ pub struct EngineArgs {
 
 const MIB: u64 = 1 << 20;
 
+/// Formats that `--quantize` takes.
+pub const QUANTIZE: [&str; 5] = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1"];
+
+/// A weight format by its name.
+pub fn parse_dtype(name: &str) -> Result<DType> {
+    name.parse().map_err(|()| Error::config(format!("there is no weight format called `{name}`")))
+}
+
+/// A policy or mode by the name that its type has in JSON.
+fn named<T: serde::de::DeserializeOwned>(name: &str) -> Result<T> {
+    serde_json::from_value(name.into()).map_err(|error| Error::config(error.to_string()))
+}
+
 impl EngineArgs {
     /// The library's options.
     pub fn options(&self) -> Result<EngineOptions> {
-        let memory_limit = match self.memory_limit {
-            None => None,
-            Some(mib) => Some(
-                mib.checked_mul(MIB).ok_or_else(|| Error::config(format!("--memory-limit {mib} MiB is too large")))?,
-            ),
+        let bytes = |option: &str, mib: u64| {
+            mib.checked_mul(MIB).ok_or_else(|| Error::config(format!("{option} {mib} MiB is too large")))
         };
+        let memory_limit = self.memory_limit.map(|mib| bytes("--memory-limit", mib)).transpose()?;
         Ok(EngineOptions {
             adapter: self.adapter.clone(),
             max_num_seqs: self.max_num_seqs,
@@ -129,11 +179,22 @@ impl EngineArgs {
             max_model_len: self.max_model_len,
             num_kv_blocks: self.num_kv_blocks,
             memory_limit,
+            swap_space: bytes("--swap-space", self.swap_space)?,
             gpu_memory_utilization: self.gpu_memory_utilization,
             kv_dtype: self.kv_dtype.parse::<KvDtype>()?,
+            quantize: self.quantize.as_deref().map(parse_dtype).transpose()?,
             prefix_cache: !self.no_prefix_cache,
             chunked_prefill: !self.no_chunked_prefill,
             long_prefill_token_threshold: self.long_prefill_token_threshold,
+            policy: named(&self.policy)?,
+            aging: Duration::try_from_secs_f64(self.aging)
+                .map_err(|error| Error::config(format!("--aging {}: {error}", self.aging)))?,
+            max_num_partial_prefills: self.max_num_partial_prefills,
+            max_long_partial_prefills: self.max_long_partial_prefills,
+            watermark: self.watermark,
+            preemption: named(&self.preemption)?,
+            host_cache: !self.no_host_cache,
+            trace: self.trace.clone(),
             eager: self.eager,
             sync: self.sync,
             steps_per_submit: self.steps_per_submit,

@@ -111,3 +111,25 @@ pub fn closing_line(llm: &Llm, metrics: &MetricsSnapshot) -> String {
         metrics.prompt_tokens_per_second, metrics.decode_tokens_per_second, metrics.ttft_ms.mean
     )
 }
+
+/// One tick for each request of a benchmark.
+pub struct RequestBar {
+    bar: ProgressBar,
+}
+
+impl RequestBar {
+    pub fn new(requests: usize) -> Self {
+        Self { bar: styled(ProgressBar::new(requests as u64), "{spinner} [{bar:30}] {pos}/{len} requests, {elapsed}") }
+    }
+
+    /// So many have ended.
+    pub fn ended(&self, count: usize) {
+        self.bar.set_position(count as u64);
+    }
+}
+
+impl Drop for RequestBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -5,6 +5,7 @@ use octavo::engine::{Prompt, Request};
 use octavo::error::{Error, Result};
 use octavo::sampling::SamplingParams;
 use serde::Deserialize;
+use std::time::{Duration, Instant};
 
 /// One line. What is left out (or null) keeps the value of the command line.
 #[derive(Deserialize)]
@@ -17,9 +18,14 @@ struct Line {
     top_k: Option<u32>,
     top_p: Option<f32>,
     min_p: Option<f32>,
+    n: Option<u32>,
     seed: Option<u64>,
     ignore_eos: Option<bool>,
     stop: Option<Stops>,
+    priority: Option<i32>,
+    /// From the moment the line is submitted.
+    deadline_ms: Option<u64>,
+    cache_salt: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +73,7 @@ fn request(line: Line, defaults: &SamplingParams) -> Result<Request, String> {
         top_k: line.top_k.unwrap_or(defaults.top_k),
         top_p: line.top_p.unwrap_or(defaults.top_p),
         min_p: line.min_p.unwrap_or(defaults.min_p),
+        n: line.n.unwrap_or(defaults.n),
         seed: line.seed.or(defaults.seed),
         max_tokens: line.max_tokens.or(defaults.max_tokens),
         stop: match line.stop {
@@ -77,7 +84,16 @@ fn request(line: Line, defaults: &SamplingParams) -> Result<Request, String> {
         stop_token_ids: defaults.stop_token_ids.clone(),
         ignore_eos: line.ignore_eos.unwrap_or(defaults.ignore_eos),
     };
-    Ok(Request::new(prompt, params))
+    let deadline = line.deadline_ms.map(|ms| {
+        let now = Instant::now();
+        now.checked_add(Duration::from_millis(ms)).ok_or_else(|| format!("deadline_ms is {ms}, which never comes"))
+    });
+    Ok(Request {
+        priority: line.priority.unwrap_or(0),
+        deadline: deadline.transpose()?,
+        cache_salt: line.cache_salt,
+        ..Request::new(prompt, params)
+    })
 }
 
 /// The parser sees one line at a time and calls each of them line 1: keep the column only.

@@ -44,17 +44,18 @@ struct Sequence {
     blocks: Vec<u32>,
 }
 
-/// Attention for sequences with the given contexts. The bits are those of the last query of each, so that they can be
+/// Attention for sequences with the given contexts. What no query may see is garbage, and its blocks are somebody else's. The bits are those of the last query of each, so that they can be
 /// compared between paths: data depend on `seed`, sequence and position alone.
 ///
 /// # Errors
 /// The result is wrong, or the device failed.
 pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: u32) -> Outcome {
-    let Spec { heads, kv_heads, head_dim, scale, kv } = *spec;
+    let Spec { heads, kv_heads, head_dim, scale, window, softcap, kv } = *spec;
     let kv_width = kv_heads * head_dim;
     let table_stride = contexts.iter().map(|context| context.div_ceil(BLOCK_TOKENS)).max().unwrap_or(0) + 1;
     let block_count = contexts.iter().map(|context| context.div_ceil(BLOCK_TOKENS)).sum::<usize>() + 3;
     let mut free = Source::new(seed).shuffled(block_count);
+    let unwritten_block = free.remove(0);
     let block_words = BLOCK_TOKENS * kv_width * kv.bytes() / 4;
     let mut caches = [vec![UNWRITTEN; block_count * block_words], vec![UNWRITTEN; block_count * block_words]];
     let mut tables = vec![u32::MAX; contexts.len() * table_stride];
@@ -62,13 +63,21 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: 
     for (slot, &context) in contexts.iter().enumerate() {
         let blocks = free.split_off(free.len() - context.div_ceil(BLOCK_TOKENS));
         tables[slot * table_stride..][..blocks.len()].copy_from_slice(&blocks);
+        let queries = if path == Path::Prefill { PROMPT_QUERIES.min(context) } else { 1 };
+        // The first position that the first of the sequence's queries sees.
+        let earliest = (context - queries + 1).saturating_sub(window.unwrap_or(usize::MAX));
+        for entry in &mut tables[slot * table_stride..][..earliest / BLOCK_TOKENS] {
+            *entry = unwritten_block;
+        }
         let mut source = Source::new(seed + 100 + slot as u32);
         let mut fill = |cache: &mut [u32]| {
             let mut exact = vec![0.0; context * kv_width];
             for (index, exact) in exact.iter_mut().enumerate() {
                 let (position, head, element) = (index / kv_width, index % kv_width / head_dim, index % head_dim);
                 let place = (blocks[position / 16] as usize * kv_heads + head) * 16 + position % 16;
-                *exact = store(cache, place * head_dim + element, source.number(Spread::Plain), kv);
+                let number = source.number(Spread::Plain);
+                let number = if position < earliest { f32::NAN } else { number };
+                *exact = store(cache, place * head_dim + element, number, kv);
             }
             exact
         };
@@ -110,7 +119,7 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: 
         ..Default::default()
     };
     let longest = contexts.iter().copied().max().unwrap_or(1);
-    let chunks = longest.div_ceil(KV_CHUNK).next_power_of_two();
+    let chunks = spec.chunks(longest.div_ceil(KV_CHUNK)).next_power_of_two();
     let inputs = rig.step_inputs(&header, &tiles).map_err(failed)?;
     let rows_slice = rig.input(&table_rows).map_err(failed)?;
     let tables_slice = rig.input(&tables).map_err(failed)?;
@@ -154,7 +163,7 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: 
     };
     let found = rig.run(&dispatches, &[&output, &partials])?;
 
-    let attn = AttnSpec { scale, ..AttnSpec::plain(heads, kv_heads, head_dim) };
+    let attn = AttnSpec { scale, window, softcap, ..AttnSpec::plain(heads, kv_heads, head_dim) };
     let width = heads * head_dim;
     let mut bits = Vec::new();
     let mut worst_share = 0.0f64;

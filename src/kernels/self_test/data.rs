@@ -71,7 +71,7 @@ impl Source {
         order
     }
 
-    /// The file bytes of `elements` weights, a multiple of 32.
+    /// The file bytes of `elements` weights, whole blocks of 32 or 256.
     pub fn weights(&mut self, dtype: DType, elements: usize, spread: Spread) -> Vec<u8> {
         let mut bytes = Vec::new();
         match dtype {
@@ -83,30 +83,49 @@ impl Source {
                 let narrow = |value: f32| ((value.to_bits() >> 16) as u16).to_le_bytes();
                 (0..elements).for_each(|_| bytes.extend(narrow(self.number(spread))));
             }
-            _ => (0..elements / 32).for_each(|_| self.block(dtype, spread, &mut bytes)),
+            _ => (0..elements / dtype.block_elements()).for_each(|_| self.block(dtype, spread, &mut bytes)),
         }
         bytes
     }
 
-    /// One quantised block: a scale, perhaps a minimum, then codes. Every second extreme block has all codes at an end.
+    /// One quantised block: random bytes with scales (and minima) of a sane or an extreme size in their places. Three of
+    /// four extreme blocks have all other bytes alike, so that codes and inner scales are all at an end.
     fn block(&mut self, dtype: DType, spread: Spread, bytes: &mut Vec<u8>) {
-        let halves = if matches!(dtype, DType::Q4_1 | DType::Q5_1) { 2 } else { 1 };
-        for _ in 0..halves {
-            let value = match (spread, self.below(4)) {
-                (Spread::Extreme, 0) => 0.0,
-                // 127 of these are still far from the end of f32, and the products still fit.
-                (Spread::Extreme, 1) => -400.0,
-                _ => 0.05 * self.number(Spread::Heavy).clamp(-50.0, 50.0),
-            };
-            bytes.extend(f16::from_f32(value).to_bits().to_le_bytes());
-        }
-        let codes = dtype.block_bytes() - 2 * halves;
         let fill = match (spread, self.below(4)) {
             (Spread::Extreme, 0) => Some(0x00),
             (Spread::Extreme, 1) => Some(0xff),
             (Spread::Extreme, 2) => Some(0x80),
             _ => None,
         };
-        bytes.extend((0..codes).map(|_| fill.unwrap_or_else(|| self.word() as u8)));
+        let start = bytes.len();
+        bytes.extend((0..dtype.block_bytes()).map(|_| fill.unwrap_or_else(|| self.word() as u8)));
+        let halves: &[usize] = match dtype {
+            DType::F32 | DType::F16 | DType::BF16 | DType::MXFP4 => &[],
+            DType::Q8_0 | DType::Q4_0 | DType::Q5_0 | DType::IQ4_NL | DType::IQ4_XS => &[0],
+            DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+            DType::Q2_K => &[80, 82],
+            DType::Q3_K => &[108],
+            DType::Q6_K => &[208],
+        };
+        // Inner scales multiply by up to 127.
+        let unit = if dtype.block_elements() > 32 { 0.002 } else { 0.05 };
+        for at in halves {
+            let value = match (spread, self.below(6)) {
+                (Spread::Extreme, 0) => f16::from_f32(0.0),
+                // A few thousand times these are still far from the end of f32, and the products still fit.
+                (Spread::Extreme, 1) => f16::MIN,
+                (Spread::Extreme, 2) => f16::MIN_POSITIVE_SUBNORMAL,
+                _ => f16::from_f32(unit * self.number(Spread::Heavy).clamp(-50.0, 50.0)),
+            };
+            bytes[start + at..start + at + 2].copy_from_slice(&value.to_bits().to_le_bytes());
+        }
+        if dtype == DType::MXFP4 {
+            bytes[start] = match (spread, self.below(6)) {
+                // The smallest scale that is not flushed, and one whose products still fit.
+                (Spread::Extreme, 0) => 2,
+                (Spread::Extreme, 1) => 160,
+                _ => 118 + self.below(14) as u8,
+            };
+        }
     }
 }

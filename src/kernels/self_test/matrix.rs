@@ -5,9 +5,10 @@ use super::rig::{Dispatch, Rig, failed, floats};
 use super::{Found, Outcome};
 use crate::base::DType;
 use crate::gpu::Slice;
-use crate::kernels::embed::{self as embed_kernel, EmbedParams};
-use crate::kernels::matmul::{self as matmul_kernel, Epilogue, MatmulParams};
+use crate::kernels::embed::{self as embed_kernel, EmbedParams, Table};
+use crate::kernels::matmul::{self as matmul_kernel, Batch, Epilogue, MatmulParams};
 use crate::layout::StepHeader;
+use crate::layout::inputs::NONE;
 use crate::reference;
 use crate::reference::tolerance::check_close;
 use crate::weights::pack::{Arrangement, FusedMatrix};
@@ -21,13 +22,22 @@ pub struct Shape {
     pub tokens: usize,
     /// Outputs.
     pub rows: usize,
-    /// Blocks of 32 columns.
+    /// Blocks of 32 columns; formats with super-blocks get the next whole number of those.
     pub blocks: usize,
     /// Into how many row ranges the matrix is cut.
     pub shards: usize,
 }
 
-type Planes = Vec<(&'static str, Slice)>;
+/// Blocks of 32 columns in whole blocks of the format.
+fn whole_blocks(dtype: DType, shape: &Shape) -> usize {
+    shape.blocks.next_multiple_of(dtype.block_elements().div_ceil(32))
+}
+
+/// Planes by their names in the shaders.
+pub(super) type Planes = Vec<(&'static str, Slice)>;
+
+/// What logits are limited to here.
+pub(super) const CAP: f32 = 7.5;
 
 /// Uploads the planes of each shard, as (groups, planes).
 fn upload(rig: &Rig<'_>, matrix: &FusedMatrix<'_>, shards: usize) -> Result<Vec<(Range<usize>, Planes)>, String> {
@@ -57,9 +67,10 @@ fn upload(rig: &Rig<'_>, matrix: &FusedMatrix<'_>, shards: usize) -> Result<Vec<
 /// # Errors
 /// The result is wrong, or the device failed.
 pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shape, spread: Spread) -> Outcome {
-    let Shape { tokens, rows, blocks, .. } = *shape;
+    let Shape { tokens, rows, .. } = *shape;
+    let blocks = whole_blocks(spec.dtype, shape);
     let columns = 32 * blocks;
-    let gated = spec.epilogue == Epilogue::SiluMul;
+    let gated = matches!(spec.epilogue, Epilogue::ActMul(_));
     let mut source = Source::new(spec.dtype as u32);
     let file: Vec<Vec<u8>> =
         (0..if gated { 2 } else { 1 }).map(|_| source.weights(spec.dtype, rows * columns, spread)).collect();
@@ -81,7 +92,7 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
     let x_slice = rig.input(&padded).map_err(failed)?;
     let bias_slice = rig.input(&bias).map_err(failed)?;
     // Wanted rows come after two of an earlier pass; all rows are another number that must not matter then.
-    let (first_token, header) = match spec.sampled {
+    let (first_sample, header) = match spec.batch == Batch::Samples {
         true => (2, StepHeader { row_count: 1, sample_count: tokens as u32 + 2, ..Default::default() }),
         false => (0, StepHeader { row_count: tokens as u32, ..Default::default() }),
     };
@@ -101,8 +112,10 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
             out_offset: outputs.start as u32,
             out_stride: rows as u32,
             x_stride: (columns / 4) as u32,
-            first_token,
-            token_limit: u32::MAX,
+            first_sample,
+            sample_limit: u32::MAX,
+            cap: CAP,
+            ..Default::default()
         };
         params.push(rig.params(&value).map_err(failed)?);
     }
@@ -110,7 +123,7 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
     for ((groups, planes), params) in shards.iter().zip(&params) {
         let mut arguments = vec![("inputs", &inputs), ("x", &x_slice), ("out", &output.slice), ("params", params)];
         arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
-        if spec.epilogue == Epilogue::Bias {
+        if spec.epilogue.has_bias() {
             arguments.push(("bias", &bias_slice));
         }
         dispatches.push(Dispatch {
@@ -126,20 +139,30 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
         reference::matmul::matmul(&|row, out: &mut [f32]| part.decode_row(row, out), rows, columns, &x)
     };
     let (mut twin, mut magnitude) = product(&parts[0]);
+    for (index, (twin, magnitude)) in twin.iter_mut().zip(&mut magnitude).enumerate() {
+        let bias = if spec.epilogue.has_bias() { f64::from(bias[index % rows]) } else { 0.0 };
+        let before = match spec.epilogue {
+            Epilogue::Add | Epilogue::AddBias => f64::from(before[index]),
+            _ => 0.0,
+        };
+        *twin += bias + before;
+        *magnitude += bias.abs() + before.abs();
+    }
     match spec.epilogue {
-        Epilogue::Store => {}
-        Epilogue::Bias | Epilogue::Add => {
-            for (index, (twin, magnitude)) in twin.iter_mut().zip(&mut magnitude).enumerate() {
-                let added = if spec.epilogue == Epilogue::Bias { bias[index % rows] } else { before[index] };
-                *twin += f64::from(added);
-                *magnitude += f64::from(added).abs();
-            }
+        Epilogue::Store | Epilogue::Bias | Epilogue::Add | Epilogue::AddBias => {}
+        Epilogue::BiasAct(activation) => {
+            magnitude = super::rows::activated_magnitude(activation, &twin, &magnitude);
+            twin.iter_mut().for_each(|value| *value = reference::act_mul::activate(activation, *value));
         }
-        Epilogue::SiluMul => {
+        Epilogue::ActMul(activation) => {
             let (up, up_magnitude) = product(&parts[1]);
-            let combined = super::rows::gated_magnitude(&twin, &magnitude, &up, &up_magnitude);
-            twin = reference::act_mul::silu_mul(&twin, &up);
+            let combined = super::rows::gated_magnitude(activation, &twin, &magnitude, &up, &up_magnitude);
+            twin = reference::act_mul::gated(activation, &twin, &up);
             magnitude = combined;
+        }
+        // The slope of the limit is 1 at most, and its own error is a few units of what it gives.
+        Epilogue::SoftCap => {
+            twin.iter_mut().for_each(|value| *value = reference::attention::soft_cap(*value, Some(CAP)));
         }
     }
     // One fma a column, the epilogue, and segment sums.
@@ -147,28 +170,36 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
     Ok(Found { bits: found, worst_share: close.worst_share })
 }
 
-/// Rows of an embedding: exact but for the flushing of denormals, which is why each bound has magnitude zero.
+/// Rows of an embedding. Tokens with a scale of 1 are exact but for the flushing of denormals, which is why their bounds have
+/// magnitude zero; positions are added to what is there, with another scale.
 ///
 /// # Errors
 /// The result is wrong, or the device failed.
-pub fn embed(rig: &Rig<'_>, dtype: DType, shape: &Shape, spread: Spread) -> Outcome {
-    let Shape { tokens, rows, blocks, shards } = *shape;
+pub fn embed(rig: &Rig<'_>, dtype: DType, table: Table, shape: &Shape, spread: Spread) -> Outcome {
+    let Shape { tokens, rows, shards, .. } = *shape;
+    let blocks = whole_blocks(dtype, shape);
     let columns = 32 * blocks;
     let mut source = Source::new(200 + dtype as u32);
     let file = source.weights(dtype, rows * columns, spread);
     let part = MatrixRef::new(dtype, rows, columns, &file).map_err(failed)?;
-    let matrix = FusedMatrix::new(vec![part], Arrangement::Stacked).map_err(failed)?;
+    let matrix = FusedMatrix::new(vec![part.clone()], Arrangement::Stacked).map_err(failed)?;
     let shards = upload(rig, &matrix, shards)?;
     // The first and the last token, and some between.
     let ids: Vec<u32> = (0..tokens).map(|t| (t * (rows - 1) / tokens.max(2).saturating_sub(1)) as u32).collect();
-    let table: Vec<[u32; 4]> = ids.iter().map(|&id| [id, 0, 0, 0]).collect();
-    let row_slice = rig.input(&table).map_err(failed)?;
-    let output = rig.output(&vec![f32::NAN; tokens * columns]).map_err(failed)?;
+    let positions = table == Table::Positions;
+    let scale = if positions { 1.7 } else { 1.0 };
+    let entry = |&id: &u32| if positions { [u32::MAX - 1, 0, id, 0] } else { [id, 0, u32::MAX - 1, 0] };
+    // The last row is padding, which must stay as it is where positions are looked up.
+    let mut table_rows: Vec<[u32; 4]> = ids.iter().map(entry).collect();
+    table_rows.push([0, NONE, NONE, NONE]);
+    let row_slice = rig.input(&table_rows).map_err(failed)?;
+    let before = source.numbers((tokens + 1) * columns, Spread::Plain);
+    let output = rig.output(&before).map_err(failed)?;
     let mut params = Vec::new();
     for (groups, _) in &shards {
         let first = groups.start * 32;
-        let token_count = ((groups.end * 32).min(rows) - first) as u32;
-        let value = EmbedParams { blocks: blocks as u32, first_token: first as u32, token_count, reserved: 0 };
+        let entry_count = ((groups.end * 32).min(rows) - first) as u32;
+        let value = EmbedParams { blocks: blocks as u32, first_entry: first as u32, entry_count, scale };
         params.push(rig.params(&value).map_err(failed)?);
     }
     let dispatch = |((_, planes), params): (&'_ (Range<usize>, Planes), &'_ Slice)| (planes.clone(), params.clone());
@@ -177,12 +208,23 @@ pub fn embed(rig: &Rig<'_>, dtype: DType, shape: &Shape, spread: Spread) -> Outc
     for (planes, params) in &shards {
         let mut arguments = vec![("rows", &row_slice), ("x", &output.slice), ("params", params)];
         arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
-        let variant = embed_kernel::variant(dtype, &rig.gpu.profile);
-        dispatches.push(Dispatch { variant, arguments, grid: embed_kernel::grid(tokens) });
+        let variant = embed_kernel::variant(dtype, table, &rig.gpu.profile);
+        dispatches.push(Dispatch { variant, arguments, grid: embed_kernel::grid(tokens + 1) });
     }
-    let found = rig.run(&dispatches, &[&output])?.remove(0);
+    let mut found = rig.run(&dispatches, &[&output])?.remove(0);
+    let padding = found.split_off(tokens * columns);
+    if positions && floats(&padding) != before[tokens * columns..] {
+        return Err("padding was written".into());
+    }
     let decode = |row: usize, out: &mut [f32]| part.decode_row(row, out);
-    let twin: Vec<f64> = ids.iter().flat_map(|&id| reference::embed::embed(&decode, columns, id)).collect();
-    let close = check_close(&floats(&found), &twin, &vec![0.0; twin.len()], 1)?;
+    let mut twin: Vec<f64> = ids.iter().flat_map(|&id| reference::embed::embed(&decode, columns, id)).collect();
+    let mut magnitude = vec![0.0; twin.len()];
+    if positions {
+        for ((twin, magnitude), &before) in twin.iter_mut().zip(&mut magnitude).zip(&before) {
+            *twin = *twin * f64::from(scale) + f64::from(before);
+            *magnitude = twin.abs() + f64::from(before).abs();
+        }
+    }
+    let close = check_close(&floats(&found), &twin, &magnitude, 2)?;
     Ok(Found { bits: found, worst_share: close.worst_share })
 }

@@ -1,4 +1,4 @@
-//! Cases of the kernels that work row by row: `norm`, `act_mul`, `rope_kv`.
+//! Cases of the kernels that work row by row: `norm`, `norm_add`, `qk_norm`, `act_mul`, `rope_kv`.
 
 use super::data::{Source, Spread};
 use super::rig::{Dispatch, Rig, failed, floats};
@@ -6,40 +6,69 @@ use super::{Found, Outcome};
 use crate::base::BLOCK_TOKENS;
 use crate::kernels::KvDtype;
 use crate::kernels::act_mul::{self as act_mul_kernel, ActMulParams};
-use crate::kernels::norm::{self as norm_kernel, NormParams};
+use crate::kernels::norm::{self as norm_kernel, NormParams, Rows};
+use crate::kernels::norm_add::{self as norm_add_kernel, Next, NormAddParams};
+use crate::kernels::qk_norm::{self as qk_norm_kernel, QkNormParams};
 use crate::kernels::rope_kv as rope_kernel;
 use crate::layout::StepHeader;
 use crate::layout::inputs::NONE;
 use crate::model::rope::cos_sin_table;
-use crate::model::spec::{AttnSpec, NormSpec, QkNorm, RopeScaling, RopeSpec};
+use crate::model::spec::{Activation, AttnSpec, NormKind, NormSpec, QkNorm, RopeScaling, RopeSpec};
 use crate::reference;
 use crate::reference::tolerance::{bound, check_close};
 
-/// How far `silu(gate) * up` may be off, in the sense of [`bound`], when gate and up are off by theirs. The slope of
-/// silu is below 1.1; `exp` may be off by 3 + 2 |x| units (Vulkan, appendix on precision); and the kernel clamps the
-/// exponent at 80, which leaves a trace of e^-80.
-pub fn gated_magnitude(gate: &[f64], gate_magnitude: &[f64], up: &[f64], up_magnitude: &[f64]) -> Vec<f64> {
+/// How far `activation(x)` may be off, in the sense of [`bound`], when x is off by its magnitude. Both activations are x times the
+/// sigmoid of some u; their slopes are below 1.13; `exp` may be off by 3 + 2 |u| units (Vulkan, appendix on precision), and u
+/// itself by a few; and the kernels clamp the exponent at 80, which leaves a trace of e^-80.
+pub fn activated_magnitude(activation: Activation, x: &[f64], magnitude: &[f64]) -> Vec<f64> {
+    let one = |(&x, &magnitude): (&f64, &f64)| {
+        let (u, units) = match activation {
+            Activation::Silu => (x, 2.0),
+            Activation::GeluTanh => (2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3)), 6.0),
+        };
+        let share = 1.0 / (1.0 + (-u).exp());
+        let slack = share * (1.0 - share);
+        // Beyond f64's exponent the product is of zero and infinity.
+        let exp_error = if slack > 0.0 { x.abs() * slack * (3.0 + units * u.abs()) } else { 0.0 };
+        1.13 * magnitude + exp_error + x.abs() * (-80f64).exp() / bound(1.0, 1)
+    };
+    x.iter().zip(magnitude).map(one).collect()
+}
+
+/// The same for `activation(gate) * up`.
+pub fn gated_magnitude(
+    activation: Activation,
+    gate: &[f64],
+    gate_magnitude: &[f64],
+    up: &[f64],
+    up_magnitude: &[f64],
+) -> Vec<f64> {
+    let activated = activated_magnitude(activation, gate, gate_magnitude);
     let one = |index: usize| {
-        let (g, u) = (gate[index], up[index]);
-        let share = 1.0 / (1.0 + (-g).exp());
-        let exp_error = g.abs() * share * (1.0 - share) * (3.0 + 2.0 * g.abs());
-        let clamped = g.abs() * (-80f64).exp() / bound(1.0, 1);
-        let own = 1.1 * gate_magnitude[index] + exp_error + clamped;
-        own * u.abs() + (g * share).abs() * up_magnitude[index]
+        let factor = reference::act_mul::activate(activation, gate[index]).abs();
+        activated[index] * up[index].abs() + factor * up_magnitude[index]
     };
     (0..gate.len()).map(one).collect()
 }
 
-/// RMSNorm of `tokens` rows; with `gather` of every second row, in reverse order.
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&value| f64::from(value)).collect()
+}
+
+/// A norm of `tokens` rows; of wanted rows it is every second one, in reverse order.
 ///
 /// # Errors
 /// The result is wrong, or the device failed.
-pub fn norm(rig: &Rig<'_>, tokens: usize, width: usize, gather: bool, spread: Spread) -> Outcome {
+pub fn norm(rig: &Rig<'_>, kind: NormKind, tokens: usize, width: usize, rows: Rows, spread: Spread) -> Outcome {
     const EPS: f32 = 1e-5;
     let mut source = Source::new(31);
     let x = source.numbers(tokens * width, spread);
     let weight = source.numbers(width, Spread::Plain);
-    let wanted: Vec<usize> = if gather { (0..tokens).rev().step_by(2).collect() } else { (0..tokens).collect() };
+    let bias = source.numbers(width, Spread::Plain);
+    let wanted: Vec<usize> = match rows {
+        Rows::Wanted => (0..tokens).rev().step_by(2).collect(),
+        Rows::All => (0..tokens).collect(),
+    };
     // Sample 0 belongs to an earlier pass over wanted rows.
     let mut entries = vec![[u32::MAX; 4]];
     entries.extend(wanted.iter().map(|&row| [row as u32, 0, NONE, 0]));
@@ -47,47 +76,178 @@ pub fn norm(rig: &Rig<'_>, tokens: usize, width: usize, gather: bool, spread: Sp
     let inputs = rig.step_inputs(&header, &entries).map_err(failed)?;
     let x_slice = rig.input(&x).map_err(failed)?;
     let weight_slice = rig.input(&weight).map_err(failed)?;
+    let bias_slice = rig.input(&bias).map_err(failed)?;
     let params = NormParams { width: width as u32 / 4, eps: EPS, first_sample: 1, reserved: 0 };
     let params = rig.params(&params).map_err(failed)?;
     let output = rig.output(&vec![f32::NAN; wanted.len() * width]).map_err(failed)?;
-    let dispatch = Dispatch {
-        variant: norm_kernel::variant(gather, &rig.gpu.profile),
-        arguments: vec![
-            ("inputs", &inputs),
-            ("x", &x_slice),
-            ("weight", &weight_slice),
-            ("out", &output.slice),
-            ("params", &params),
-        ],
-        // Three rows of padding, as a bucket has them.
-        grid: norm_kernel::grid(wanted.len() + 3),
-    };
-    let found = rig.run(&[dispatch], &[&output])?.remove(0);
-    let row = |row: usize| x[row * width..][..width].iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
-    let twin: Vec<f64> = wanted.iter().flat_map(|&r| reference::norm::rms_norm(&row(r), &weight, EPS)).collect();
-    let magnitude: Vec<f64> = twin.iter().map(|value| value.abs()).collect();
-    let close = check_close(&floats(&found), &twin, &magnitude, width + 16)?;
-    Ok(Found { bits: found, worst_share: close.worst_share })
+    let mut arguments = vec![
+        ("inputs", &inputs),
+        ("x", &x_slice),
+        ("weight", &weight_slice),
+        ("out", &output.slice),
+        ("params", &params),
+    ];
+    if kind == NormKind::Layer {
+        arguments.push(("bias", &bias_slice));
+    }
+    let variant = norm_kernel::variant(kind, rows, &rig.gpu.profile);
+    // Three rows of padding, as a bucket has them.
+    let found = rig.run(&[Dispatch { variant, arguments, grid: norm_kernel::grid(wanted.len() + 3) }], &[&output])?;
+    let found = floats(&found[0]);
+    let (mut twin, mut magnitude) = (Vec::new(), Vec::new());
+    for row in &wanted {
+        let x = wide(&x[row * width..][..width]);
+        match kind {
+            NormKind::Rms => {
+                let normed = reference::norm::rms_norm(&x, &weight, EPS);
+                magnitude.extend(normed.iter().map(|value| value.abs()));
+                twin.extend(normed);
+            }
+            NormKind::Layer => {
+                // The mean may cancel nearly all of an element: what it was made of counts.
+                let spread = x.iter().map(|x| x.abs()).sum::<f64>() / width as f64;
+                let normed = reference::norm::layer_norm(&x, &weight, &bias, EPS);
+                let mean = x.iter().sum::<f64>() / width as f64;
+                let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
+                let scale = 1.0 / (variance + f64::from(EPS)).sqrt();
+                let terms = x.iter().zip(&weight).zip(&bias);
+                magnitude.extend(terms.map(|((x, &weight), &bias)| {
+                    (x.abs() + spread) * scale * f64::from(weight).abs() + f64::from(bias).abs()
+                }));
+                twin.extend(normed);
+            }
+        }
+    }
+    let close = check_close(&found, &twin, &magnitude, width + 16)?;
+    Ok(Found { bits: found.iter().map(|value| value.to_bits()).collect(), worst_share: close.worst_share })
 }
 
-/// The gated activation for gates and ups up to 1e4.
+/// The norm of a sublayer's output, added to the residual stream, and the norm that follows.
 ///
 /// # Errors
 /// The result is wrong, or the device failed.
-pub fn act_mul(rig: &Rig<'_>, tokens: usize, width: usize) -> Outcome {
+pub fn norm_add(rig: &Rig<'_>, next: Next, tokens: usize, width: usize, spread: Spread) -> Outcome {
+    const EPS: [f32; 2] = [1e-5, 3e-5];
+    let mut source = Source::new(34);
+    let x = source.numbers(tokens * width, spread);
+    let hidden = source.numbers(tokens * width, spread);
+    let weights = [source.numbers(width, Spread::Plain), source.numbers(width, Spread::Plain)];
+    let header = StepHeader { row_count: tokens as u32, ..Default::default() };
+    let inputs = rig.step_inputs(&header, &[]).map_err(failed)?;
+    let x_slice = rig.input(&x).map_err(failed)?;
+    let weight_slice = rig.input(&weights[0]).map_err(failed)?;
+    let next_slice = rig.input(&weights[1]).map_err(failed)?;
+    let params = NormAddParams { width: width as u32 / 4, eps: EPS[0], next_eps: EPS[1], reserved: 0 };
+    let params = rig.params(&params).map_err(failed)?;
+    let sums = rig.output(&hidden).map_err(failed)?;
+    let normed = rig.output(&vec![f32::NAN; tokens * width]).map_err(failed)?;
+    let mut arguments = vec![
+        ("inputs", &inputs),
+        ("x", &x_slice),
+        ("weight", &weight_slice),
+        ("hidden", &sums.slice),
+        ("params", &params),
+    ];
+    if next == Next::Rms {
+        arguments.extend([("next_weight", &next_slice), ("normed", &normed.slice)]);
+    }
+    let variant = norm_add_kernel::variant(next, &rig.gpu.profile);
+    let dispatch = Dispatch { variant, arguments, grid: norm_add_kernel::grid(tokens + 2) };
+    let found = rig.run(&[dispatch], &[&sums, &normed])?;
+    let (mut twins, mut magnitudes) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for (x, hidden) in x.chunks(width).zip(hidden.chunks(width)) {
+        let added = reference::norm::rms_norm(&wide(x), &weights[0], EPS[0]);
+        let sum: Vec<f64> = added.iter().zip(hidden).map(|(added, &hidden)| added + f64::from(hidden)).collect();
+        let terms: Vec<f64> =
+            added.iter().zip(hidden).map(|(added, &hidden)| added.abs() + f64::from(hidden).abs()).collect();
+        let after = reference::norm::rms_norm(&sum, &weights[1], EPS[1]);
+        // An element of the norm moves with its own sum, and with the length of all sums.
+        let length = |values: &[f64]| values.iter().map(|value| value * value).sum::<f64>();
+        let scale = 1.0 / (length(&sum) / width as f64 + f64::from(EPS[1])).sqrt();
+        let longer = (length(&terms) / (length(&sum) + width as f64 * f64::from(EPS[1]))).sqrt();
+        let moved = terms.iter().zip(&weights[1]).zip(&after);
+        magnitudes[1].extend(
+            moved.map(|((terms, &weight), after)| terms * scale * f64::from(weight).abs() + after.abs() * longer),
+        );
+        magnitudes[0].extend(terms);
+        twins[0].extend(sum);
+        twins[1].extend(after);
+    }
+    let mut worst_share = check_close(&floats(&found[0]), &twins[0], &magnitudes[0], width + 18)?.worst_share;
+    match next {
+        Next::Rms => {
+            let close = check_close(&floats(&found[1]), &twins[1], &magnitudes[1], 2 * width + 34)?;
+            worst_share = worst_share.max(close.worst_share);
+        }
+        Next::None if floats(&found[1]).iter().any(|value| !value.is_nan()) => {
+            return Err("a norm was written that nobody asked for".into());
+        }
+        Next::None => {}
+    }
+    Ok(Found { bits: found.concat(), worst_share })
+}
+
+/// The norms of all query heads and of all key heads, in place; values stay.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn qk_norm(rig: &Rig<'_>, tokens: usize, query_width: usize, key_width: usize, spread: Spread) -> Outcome {
+    const EPS: f32 = 1e-5;
+    let mut source = Source::new(35);
+    let stride = query_width + 2 * key_width;
+    let qkv = source.numbers(tokens * stride, spread);
+    let weight = source.numbers(query_width + key_width, Spread::Plain);
+    let header = StepHeader { row_count: tokens as u32, ..Default::default() };
+    let inputs = rig.step_inputs(&header, &[]).map_err(failed)?;
+    let weight_slice = rig.input(&weight).map_err(failed)?;
+    let quarter = |width: usize| width as u32 / 4;
+    let params = QkNormParams {
+        query_width: quarter(query_width),
+        key_width: quarter(key_width),
+        stride: quarter(stride),
+        eps: EPS,
+    };
+    let params = rig.params(&params).map_err(failed)?;
+    let output = rig.output(&qkv).map_err(failed)?;
+    let dispatch = Dispatch {
+        variant: qk_norm_kernel::variant(&rig.gpu.profile),
+        arguments: vec![("inputs", &inputs), ("weight", &weight_slice), ("qkv", &output.slice), ("params", &params)],
+        grid: qk_norm_kernel::grid(tokens + 2),
+    };
+    let found = rig.run(&[dispatch], &[&output])?.remove(0);
+    let mut twin = Vec::new();
+    for row in qkv.chunks(stride) {
+        let row = wide(row);
+        let (query_weight, key_weight) = weight.split_at(query_width);
+        twin.extend(reference::norm::rms_norm(&row[..query_width], query_weight, EPS));
+        twin.extend(reference::norm::rms_norm(&row[query_width..][..key_width], key_weight, EPS));
+        twin.extend(&row[query_width + key_width..]);
+    }
+    let magnitude: Vec<f64> = twin.iter().map(|value| value.abs()).collect();
+    let close = check_close(&floats(&found), &twin, &magnitude, query_width.max(key_width) + 16)?;
+    Ok(Found { bits: found, worst_share: close.worst_share })
+}
+
+/// The gated activation for gates and ups up to 1e4, with two rows for each token.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn act_mul(rig: &Rig<'_>, activation: Activation, tokens: usize, width: usize) -> Outcome {
     let mut source = Source::new(32);
-    let mut gate = source.numbers(tokens * width, Spread::Heavy);
-    let mut up = source.numbers(tokens * width, Spread::Heavy);
+    let rows = 2 * tokens;
+    let mut gate = source.numbers(rows * width, Spread::Heavy);
+    let mut up = source.numbers(rows * width, Spread::Heavy);
     gate[..7].copy_from_slice(&[1e4, -1e4, 0.0, -0.0, 88.0, -88.0, -104.0]);
     up[..7].copy_from_slice(&[1e4, 1e4, 1.0, 1.0, -1e4, 1e4, -1e4]);
     let inputs =
         rig.step_inputs(&StepHeader { row_count: tokens as u32, ..Default::default() }, &[]).map_err(failed)?;
     let gate_slice = rig.input(&gate).map_err(failed)?;
     let up_slice = rig.input(&up).map_err(failed)?;
-    let params = rig.params(&ActMulParams { width: width as u32 / 4, reserved: [0; 3] }).map_err(failed)?;
-    let output = rig.output(&vec![f32::NAN; tokens * width]).map_err(failed)?;
+    let params =
+        rig.params(&ActMulParams { width: width as u32 / 4, rows_per_token: 2, reserved: [0; 2] }).map_err(failed)?;
+    let output = rig.output(&vec![f32::NAN; rows * width]).map_err(failed)?;
     let dispatch = Dispatch {
-        variant: act_mul_kernel::variant(&rig.gpu.profile),
+        variant: act_mul_kernel::variant(activation, &rig.gpu.profile),
         arguments: vec![
             ("inputs", &inputs),
             ("gate", &gate_slice),
@@ -95,13 +255,12 @@ pub fn act_mul(rig: &Rig<'_>, tokens: usize, width: usize) -> Outcome {
             ("out", &output.slice),
             ("params", &params),
         ],
-        grid: act_mul_kernel::grid(width, tokens + 2, &rig.gpu.profile),
+        grid: act_mul_kernel::grid(width, rows + 2, &rig.gpu.profile),
     };
     let found = rig.run(&[dispatch], &[&output])?.remove(0);
-    let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
     let absolute = |values: &[f32]| values.iter().map(|&value| f64::from(value).abs()).collect::<Vec<f64>>();
-    let twin = reference::act_mul::silu_mul(&wide(&gate), &wide(&up));
-    let magnitude = gated_magnitude(&wide(&gate), &absolute(&gate), &wide(&up), &absolute(&up));
+    let twin = reference::act_mul::gated(activation, &wide(&gate), &wide(&up));
+    let magnitude = gated_magnitude(activation, &wide(&gate), &absolute(&gate), &wide(&up), &absolute(&up));
     // Exponential, sum, quotient (up to 2.5 units) and product.
     let close = check_close(&floats(&found), &twin, &magnitude, 6)?;
     Ok(Found { bits: found, worst_share: close.worst_share })
@@ -132,9 +291,9 @@ fn rounding(value: f64, kv: KvDtype, ops: usize) -> f64 {
 /// # Errors
 /// The result is wrong, or the device failed.
 pub fn rope_kv(rig: &Rig<'_>, spec: &rope_kernel::Spec, tokens: usize) -> Outcome {
-    let rope_kernel::Spec { heads, kv_heads, head_dim, rotary_dim, qk_norm, kv } = *spec;
+    let rope_kernel::Spec { heads, kv_heads, head_dim, rotary_dim, head_norm, kv } = *spec;
     let attn = AttnSpec {
-        qk_norm: qk_norm.map(|eps| QkNorm { norm: NormSpec::rms(eps), whole_row: false }),
+        qk_norm: head_norm.map(|eps| QkNorm { norm: NormSpec::rms(eps), whole_row: false }),
         ..AttnSpec::plain(heads, kv_heads, head_dim)
     };
     let position = |row: usize| row * 37 % 101;
@@ -158,21 +317,19 @@ pub fn rope_kv(rig: &Rig<'_>, spec: &rope_kernel::Spec, tokens: usize) -> Outcom
     let out = rig.output(&qkv).map_err(failed)?;
     let keys = rig.output(&vec![UNWRITTEN; cache_words]).map_err(failed)?;
     let values = rig.output(&vec![UNWRITTEN; cache_words]).map_err(failed)?;
-    let mut arguments = vec![
-        ("rows", &rows_slice),
-        ("cos_sin", &table_slice),
-        ("qkv", &out.slice),
-        ("keys", &keys.slice),
-        ("values", &values.slice),
-    ];
-    if qk_norm.is_some() {
+    let mut arguments =
+        vec![("rows", &rows_slice), ("qkv", &out.slice), ("keys", &keys.slice), ("values", &values.slice)];
+    if rotary_dim > 0 {
+        arguments.push(("cos_sin", &table_slice));
+    }
+    if head_norm.is_some() {
         arguments.push(("head_norms", &norms_slice));
     }
     let variant = rope_kernel::variant(spec, &rig.gpu.profile);
     let dispatch = Dispatch { variant, arguments, grid: rope_kernel::grid(spec, tokens) };
     let found = rig.run(&[dispatch], &[&out, &keys, &values])?;
 
-    let ops = if qk_norm.is_some() { head_dim + 16 } else { 4 };
+    let ops = if head_norm.is_some() { head_dim + 16 } else { 4 };
     let queries = floats(&found[0]);
     let (mut gpu, mut twin, mut magnitude) = (Vec::new(), Vec::new(), Vec::new());
     let mut expected_words = [vec![true; cache_words], vec![true; cache_words]];

@@ -83,7 +83,7 @@ pub fn run(rig: &Rig<'_>, case: &Case) -> Result<(Vec<Sampled>, Vec<SeqState>), 
             grid: kernel::scan_grid(vocab_size, count),
         },
         Dispatch {
-            variant: kernel::pick_variant(49_152, profile),
+            variant: kernel::pick_variant(vocab_size, profile),
             arguments: vec![
                 ("inputs", &inputs),
                 ("slots", &slots.slice),
@@ -107,7 +107,7 @@ pub fn run(rig: &Rig<'_>, case: &Case) -> Result<(Vec<Sampled>, Vec<SeqState>), 
 /// The result is wrong, or the device failed.
 pub fn sample(rig: &Rig<'_>, case: &Case) -> Outcome {
     let (sampled, states) = run(rig, case)?;
-    let lanes = kernel::pick_variant(49_152, &rig.gpu.profile).workgroup[0];
+    let lanes = kernel::pick_variant(case.logits[0].len(), &rig.gpu.profile).workgroup[0];
     let mut worst_share = 0.0f64;
     for (index, ((row, found), state)) in case.rows.iter().zip(&sampled).zip(&states).enumerate() {
         let logits = &case.logits[if case.logits.len() == 1 { 0 } else { index }];
@@ -208,24 +208,35 @@ pub fn distinct_logits(vocab_size: usize, seed: u32) -> Vec<f32> {
     order.iter().map(|&rank| 4.0 - 1.5 * (1.0 + rank as f32).ln()).collect()
 }
 
-/// One row for every kind of sampling, and two that are not finite.
-pub fn doctor_cases() -> Vec<Case> {
-    const VOCAB: usize = 1500;
+/// Every kind of sampling, with its name.
+fn kinds() -> [(&'static str, SamplingParams); 6] {
     let plain = SamplingParams { temperature: 1.0, ..Default::default() };
-    let kinds = [
+    [
         ("greedy", SamplingParams::default()),
         ("temperature", SamplingParams { temperature: 0.7, ..plain.clone() }),
         ("top-k", SamplingParams { top_k: 20, ..plain.clone() }),
         ("top-p", SamplingParams { top_p: 0.83, ..plain.clone() }),
         ("min-p", SamplingParams { min_p: 0.011, ..plain.clone() }),
         ("all filters", SamplingParams { temperature: 1.3, top_k: 40, top_p: 0.83, min_p: 0.011, ..plain }),
-    ];
-    let row = |params: &SamplingParams, seed: u64| Row {
-        sampling: SamplingRow::new(params, seed, &[3, 5]),
-        position: 9 + seed as u32 % 7,
-        limit: 14,
-        scored: None,
-    };
+    ]
+}
+
+fn row(params: &SamplingParams, seed: u64) -> Row {
+    Row { sampling: SamplingRow::new(params, seed, &[3, 5]), position: 9 + seed as u32 % 7, limit: 14, scored: None }
+}
+
+/// Every kind of sampling over one row of a large vocabulary, and a score of its last token. The filters go through it some
+/// seventy times, which is where software adapters lose count.
+pub fn large_vocabulary(vocab_size: usize) -> Case {
+    let mut rows: Vec<Row> = (1..).zip(&kinds()).map(|(seed, (_, params))| row(params, seed << 33 | seed)).collect();
+    rows.push(Row { scored: Some(vocab_size as u32 - 1), ..rows[0].clone() });
+    Case { name: format!("{vocab_size} tokens"), logits: vec![distinct_logits(vocab_size, 6)], rows }
+}
+
+/// One row for every kind of sampling, and two that are not finite.
+pub fn doctor_cases() -> Vec<Case> {
+    const VOCAB: usize = 1500;
+    let kinds = kinds();
     let mut cases: Vec<Case> = (kinds.iter())
         .map(|(name, params)| Case {
             name: (*name).into(),

@@ -1,7 +1,9 @@
-//! Names and shapes of a model's tensors in both kinds of files. All current architectures share them.
+//! Names and shapes of a model's tensors in both kinds of files. Architectures change what differs ([`Architecture::place`]).
 
-use super::super::spec::{ModelSpec, TensorRole};
-use crate::weights::tensors::{RowOrder, TensorBinding};
+use super::super::spec::{MlpKind, ModelSpec, NormKind, NormSpec, TensorRole};
+use super::Architecture;
+use crate::weights::source::WeightSource;
+use crate::weights::tensors::{Part, RowOrder, TensorBinding};
 
 /// Which naming scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,51 +14,134 @@ pub enum FileKind {
     Gguf,
 }
 
-/// What to find in the files of a model with this spec. `interleaved_pairs`: query and key rows (and biases) are stored
-/// as neighbouring pairs.
-pub fn bindings(spec: &ModelSpec, kind: FileKind, interleaved_pairs: bool) -> Vec<TensorBinding> {
+/// What to find in the files of a model with this spec.
+pub fn bindings(
+    arch: &dyn Architecture,
+    spec: &ModelSpec,
+    kind: FileKind,
+    files: &dyn WeightSource,
+) -> Vec<TensorBinding> {
+    let interleaved = kind == FileKind::Gguf && arch.gguf_interleaves_pairs();
     let mut bindings = Vec::new();
-    let hidden = spec.hidden_size;
-    let mut add = |role, shape: &[usize], order| {
-        bindings.push(TensorBinding { role, name: tensor_name(role, kind), shape: shape.to_vec(), order });
-    };
-    use RowOrder::Plain;
-    add(TensorRole::Embed, &[spec.vocab_size, hidden], Plain);
-    add(TensorRole::FinalNorm, &[hidden], Plain);
-    if !spec.tied_head {
-        add(TensorRole::Head, &[spec.vocab_size, hidden], Plain);
-    }
-    for (index, layer) in spec.layers.iter().enumerate() {
-        let attn = &layer.attn;
-        let (query, kv, mlp) = (attn.query_width(), attn.kv_width(), layer.mlp.intermediate_size);
-        let rotary_dim = attn.rope.map_or(0, |rope| spec.ropes[rope].rotary_dim);
-        let rotated = match interleaved_pairs {
-            true => RowOrder::InterleavedPairs { head_dim: attn.head_dim, rotary_dim },
-            false => Plain,
+    for wanted in wanted(spec) {
+        let place = |binding: TensorBinding| {
+            let order = match wanted.rotates {
+                Some((head_dim, rotary_dim)) if interleaved => RowOrder::InterleavedPairs { head_dim, rotary_dim },
+                _ => RowOrder::Plain,
+            };
+            arch.place(TensorBinding { order, ..binding }, spec, kind, files)
         };
-        add(TensorRole::AttnNorm(index), &[hidden], Plain);
-        add(TensorRole::Query(index), &[query, hidden], rotated);
-        add(TensorRole::Key(index), &[kv, hidden], rotated);
-        add(TensorRole::Value(index), &[kv, hidden], Plain);
-        add(TensorRole::Output(index), &[hidden, query], Plain);
-        if attn.qkv_bias {
-            add(TensorRole::QueryBias(index), &[query], rotated);
-            add(TensorRole::KeyBias(index), &[kv], rotated);
-            add(TensorRole::ValueBias(index), &[kv], Plain);
+        match wanted.experts {
+            None => {
+                bindings.push(place(TensorBinding::new(wanted.role, tensor_name(wanted.role, kind), &wanted.shape)))
+            }
+            Some(count) => bindings
+                .extend((0..count).map(|index| place(expert_binding(wanted.role, kind, index, count, &wanted.shape)))),
         }
-        if attn.qk_norm.is_some() {
-            add(TensorRole::QueryNorm(index), &[attn.head_dim], Plain);
-            add(TensorRole::KeyNorm(index), &[attn.head_dim], Plain);
-        }
-        add(TensorRole::MlpNorm(index), &[hidden], Plain);
-        add(TensorRole::Gate(index), &[mlp, hidden], Plain);
-        add(TensorRole::Up(index), &[mlp, hidden], Plain);
-        add(TensorRole::Down(index), &[hidden, mlp], Plain);
     }
     bindings
 }
 
-/// The name of one tensor.
+/// One tensor that a model needs.
+struct Wanted {
+    role: TensorRole,
+    shape: Vec<usize>,
+    /// Head width and rotary width, where rows are elements of heads that rotate.
+    rotates: Option<(usize, usize)>,
+    /// How many such tensors, where each expert has one.
+    experts: Option<usize>,
+}
+
+fn wanted(spec: &ModelSpec) -> Vec<Wanted> {
+    use TensorRole as R;
+    let mut all = Vec::new();
+    let hidden = spec.hidden_size;
+    let mut add = |role, shape: &[usize], rotates, experts| {
+        all.push(Wanted { role, shape: shape.to_vec(), rotates, experts });
+    };
+    add(R::Embed, &[spec.vocab_size, hidden], None, None);
+    if spec.learned_positions {
+        add(R::Positions, &[spec.max_position_embeddings, hidden], None, None);
+    }
+    add(R::FinalNorm, &[hidden], None, None);
+    if spec.final_norm.kind == NormKind::Layer {
+        add(R::FinalNormBias, &[hidden], None, None);
+    }
+    if !spec.tied_head {
+        add(R::Head, &[spec.vocab_size, hidden], None, None);
+    }
+    for (n, layer) in spec.layers.iter().enumerate() {
+        let attn = &layer.attn;
+        let (query, kv, mlp) = (attn.query_width(), attn.kv_width(), layer.mlp.intermediate_size);
+        // Layers without rotation are stored in the order of their family all the same.
+        let rotary_dim = spec.ropes.get(attn.rope.unwrap_or(0)).map(|rope| rope.rotary_dim);
+        let rotates = rotary_dim.map(|rotary_dim| (attn.head_dim, rotary_dim));
+        let has_bias = |norm: Option<NormSpec>| norm.is_some_and(|norm| norm.kind == NormKind::Layer);
+        for (norm, weight, bias) in [
+            (layer.attn_norm, R::AttnNorm(n), Some(R::AttnNormBias(n))),
+            (layer.attn_post_norm, R::AttnPostNorm(n), None),
+            (layer.mlp_norm, R::MlpNorm(n), Some(R::MlpNormBias(n))),
+            (layer.mlp_post_norm, R::MlpPostNorm(n), None),
+        ] {
+            if norm.is_some() {
+                add(weight, &[hidden], None, None);
+            }
+            if let Some(bias) = bias.filter(|_| has_bias(norm)) {
+                add(bias, &[hidden], None, None);
+            }
+        }
+        add(R::Query(n), &[query, hidden], rotates, None);
+        add(R::Key(n), &[kv, hidden], rotates, None);
+        add(R::Value(n), &[kv, hidden], None, None);
+        add(R::Output(n), &[hidden, query], None, None);
+        if attn.qkv_bias {
+            add(R::QueryBias(n), &[query], rotates, None);
+            add(R::KeyBias(n), &[kv], rotates, None);
+            add(R::ValueBias(n), &[kv], None, None);
+        }
+        if attn.output_bias {
+            add(R::OutputBias(n), &[hidden], None, None);
+        }
+        if let Some(norm) = attn.qk_norm {
+            let width = |heads: usize| if norm.whole_row { heads * attn.head_dim } else { attn.head_dim };
+            add(R::QueryNorm(n), &[width(attn.heads)], None, None);
+            add(R::KeyNorm(n), &[width(attn.kv_heads)], None, None);
+        }
+        let experts = match layer.mlp.kind {
+            MlpKind::Experts { count, .. } => Some(count),
+            MlpKind::Gated | MlpKind::Plain => None,
+        };
+        if let Some(count) = experts {
+            add(R::Router(n), &[count, hidden], None, None);
+        }
+        if layer.mlp.kind != MlpKind::Plain {
+            add(R::Gate(n), &[mlp, hidden], None, experts);
+        }
+        add(R::Up(n), &[mlp, hidden], None, experts);
+        add(R::Down(n), &[hidden, mlp], None, experts);
+        if layer.mlp.kind == MlpKind::Plain {
+            add(R::UpBias(n), &[mlp], None, None);
+            add(R::DownBias(n), &[hidden], None, None);
+        }
+    }
+    all
+}
+
+/// Expert `index` of a mixture: a tensor of its own in safetensors files, a layer of a stack in GGUF files.
+fn expert_binding(role: TensorRole, kind: FileKind, index: usize, count: usize, shape: &[usize]) -> TensorBinding {
+    let name = tensor_name(role, kind);
+    match kind {
+        FileKind::HuggingFace => {
+            TensorBinding::new(role, name.replace(".mlp.", &format!(".mlp.experts.{index}.")), shape)
+        }
+        FileKind::Gguf => {
+            let name = name.replace(".weight", "_exps.weight");
+            TensorBinding { part: Part::Layer { index, count }, ..TensorBinding::new(role, name, shape) }
+        }
+    }
+}
+
+/// The usual name of one tensor.
 pub fn tensor_name(role: TensorRole, kind: FileKind) -> String {
     // Layer, name in transformers, name in ggml.
     let (layer, hugging_face, gguf) = match role {

@@ -1,7 +1,7 @@
 //! Qwen2 and Qwen2.5: Llama with biases on queries, keys and values.
 
-use super::uniform::{self, UniformDecoder};
-use super::{Architecture, Config, Metadata, ModelSpec, WeightSource};
+use super::uniform::{Defaults, UniformDecoder};
+use super::{Architecture, Config, Metadata, ModelSpec, WeightSource, windows};
 use crate::error::Result;
 
 /// `Qwen2ForCausalLM`.
@@ -21,14 +21,18 @@ impl Architecture for Qwen2 {
     }
 
     fn spec_from_config(&self, config: &Config, tensors: &dyn WeightSource) -> Result<ModelSpec> {
-        uniform::refuse_sliding_window(config)?;
-        let mut decoder = UniformDecoder::from_config(self.family(), config, tensors, None)?;
+        let mut decoder = UniformDecoder::from_config(self.family(), config, tensors, Defaults::LLAMA)?;
         decoder.qkv_bias = true;
-        decoder.build()
+        let mut spec = decoder.build()?;
+        windows::apply_qwen(config, &mut spec)?;
+        Ok(spec)
     }
 
     fn spec_from_gguf(&self, metadata: Metadata<'_>, tensors: &dyn WeightSource) -> Result<ModelSpec> {
-        let mut decoder = UniformDecoder::from_gguf(self.family(), metadata, tensors)?;
+        let arch = self.gguf_name();
+        let mut decoder = UniformDecoder::from_gguf(self.family(), arch, metadata, tensors)?
+            .without_experts(arch, metadata)?
+            .without_window()?;
         decoder.qkv_bias = true;
         decoder.build()
     }

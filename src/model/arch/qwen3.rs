@@ -1,9 +1,9 @@
 //! Qwen3: Llama with a norm on each query and key head.
 
-use super::names::FileKind;
-use super::uniform::{self, UniformDecoder};
-use super::{Architecture, Config, Metadata, ModelSpec, WeightSource};
+use super::uniform::{Defaults, UniformDecoder};
+use super::{Architecture, Config, Metadata, ModelSpec, WeightSource, windows};
 use crate::error::Result;
+use crate::model::spec::QkNorm;
 
 /// `Qwen3ForCausalLM`.
 pub struct Qwen3;
@@ -25,19 +25,26 @@ impl Architecture for Qwen3 {
     }
 
     fn spec_from_config(&self, config: &Config, tensors: &dyn WeightSource) -> Result<ModelSpec> {
-        uniform::refuse_sliding_window(config)?;
-        let mut decoder = UniformDecoder::from_config(self.family(), config, tensors, Some(DEFAULT_HEAD_DIM))?;
-        decoder.qk_norm = true;
-        decoder.qkv_bias = config.flag("attention_bias")?.unwrap_or(false);
-        uniform::refuse_output_bias(tensors, FileKind::HuggingFace)?;
-        decoder.build()
+        let defaults = Defaults { head_dim: Some(DEFAULT_HEAD_DIM), ..Defaults::LLAMA };
+        let mut spec = UniformDecoder::from_config(self.family(), config, tensors, defaults)?.build()?;
+        norm_heads(&mut spec);
+        windows::apply_qwen(config, &mut spec)?;
+        Ok(spec)
     }
 
     fn spec_from_gguf(&self, metadata: Metadata<'_>, tensors: &dyn WeightSource) -> Result<ModelSpec> {
-        let mut decoder = UniformDecoder::from_gguf(self.family(), metadata, tensors)?;
-        decoder.qk_norm = true;
-        decoder.qkv_bias = uniform::has_query_bias(tensors, FileKind::Gguf);
-        uniform::refuse_output_bias(tensors, FileKind::Gguf)?;
-        decoder.build()
+        let arch = self.gguf_name();
+        let decoder = UniformDecoder::from_gguf(self.family(), arch, metadata, tensors)?;
+        let mut spec = decoder.without_experts(arch, metadata)?.without_window()?.build()?;
+        norm_heads(&mut spec);
+        Ok(spec)
+    }
+}
+
+/// Gives each query and key head a norm of the kind that the layers have.
+pub fn norm_heads(spec: &mut ModelSpec) {
+    let norm = spec.final_norm;
+    for layer in &mut spec.layers {
+        layer.attn.qk_norm = Some(QkNorm { norm, whole_row: false });
     }
 }

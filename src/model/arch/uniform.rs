@@ -1,20 +1,43 @@
-//! Decoders whose layers are all alike: what `config.json` and GGUF metadata of the Llama line have in common.
+//! Decoders whose layers are all alike: what `config.json` and GGUF metadata of the Llama line have in common. Families
+//! start from this and change the spec that [`UniformDecoder::build`] gives.
 
 use super::super::config::Config;
-use super::super::spec::{AttnSpec, LayerSpec, MlpSpec, ModelSpec, NormSpec, QkNorm, RopeSpec, TensorRole};
+use super::super::rope::longest_context;
+use super::super::spec::{
+    Activation, AttnSpec, LayerSpec, MlpKind, MlpSpec, ModelSpec, NormKind, NormSpec, RopeSpec, TensorRole,
+};
 use super::names::{FileKind, tensor_name};
-use super::rope_config::{rope_from_config, rope_from_gguf};
+use super::rope_config::rope_with_default;
+use super::rope_gguf::rope_from_gguf;
 use crate::error::{Error, Result};
 use crate::weights::gguf::Metadata;
 use crate::weights::source::WeightSource;
 
-/// Norm epsilon of the Llama and Qwen classes for configurations that do not say.
-const DEFAULT_EPS: f64 = 1e-6;
 /// Bounds on what a configuration may claim, far above any model, so that products of sizes cannot overflow and a
 /// damaged file cannot ask for much memory.
 const MAX_LAYERS: usize = 4096;
 const MAX_WIDTH: usize = 1 << 28;
 const MAX_HEADS: usize = 1 << 16;
+/// Experts of all layers together.
+const MAX_EXPERTS: usize = 1 << 16;
+
+/// What a class of transformers assumes where `config.json` is silent.
+#[derive(Clone, Copy)]
+pub struct Defaults {
+    /// Width of a head; `None` divides the hidden size by the heads.
+    pub head_dim: Option<usize>,
+    /// Epsilon of the norms.
+    pub eps: f64,
+    /// Base of the rotary embedding.
+    pub theta: f64,
+    /// Activation of the MLP.
+    pub activation: &'static str,
+}
+
+impl Defaults {
+    /// Those of the Llama class, and of most others.
+    pub const LLAMA: Self = Self { head_dim: None, eps: 1e-6, theta: 10_000.0, activation: "silu" };
+}
 
 /// The numbers that describe such a decoder.
 pub struct UniformDecoder {
@@ -27,16 +50,21 @@ pub struct UniformDecoder {
     pub kv_heads: usize,
     pub head_dim: usize,
     pub intermediate_size: usize,
+    pub activation: Activation,
+    pub mlp: MlpKind,
+    pub norm: NormKind,
     pub eps: f64,
     pub qkv_bias: bool,
-    pub qk_norm: bool,
+    pub output_bias: bool,
+    /// Window of all layers.
+    pub window: Option<usize>,
     pub tied_head: bool,
-    pub rope: RopeSpec,
+    /// `None` where nothing rotates.
+    pub rope: Option<RopeSpec>,
 }
 
 impl UniformDecoder {
-    /// Reads a `config.json`, without biases or query and key norms. `default_head_dim`: `None` divides the hidden size
-    /// by the heads.
+    /// Reads a `config.json`: a gated MLP, root-mean-square norms, biases as `attention_bias` says, no window.
     ///
     /// # Errors
     /// Missing, contradictory or unsupported settings.
@@ -44,25 +72,18 @@ impl UniformDecoder {
         family: &'static str,
         config: &Config,
         tensors: &dyn WeightSource,
-        default_head_dim: Option<usize>,
+        defaults: Defaults,
     ) -> Result<Self> {
-        if let Some(quantised) = config.object("quantization_config")? {
-            let method = quantised.text("quant_method")?.unwrap_or("an unnamed method").to_owned();
-            return Err(Error::load(format!(
-                "the weights are quantised with {method}, which octavo does not read; use a GGUF file instead"
-            )));
-        }
-        let activation = config.text("hidden_act")?.unwrap_or("silu");
-        if activation != "silu" {
-            return Err(Error::load(format!("hidden_act {activation} is not supported for {family}; supported: silu")));
+        refuse_quantised(config)?;
+        if config.flag("mlp_bias")? == Some(true) {
+            return Err(Error::load(format!("mlp_bias is true, which octavo does not support for {family}")));
         }
         let hidden_size = config.required_size("hidden_size")?;
         let heads = config.required_size("num_attention_heads")?;
-        let head_dim = match config.size("head_dim")?.or(default_head_dim) {
+        let head_dim = match config.size("head_dim")?.or(defaults.head_dim) {
             Some(head_dim) => head_dim,
             None => divided(hidden_size, heads)?,
         };
-        let has_head = tensors.find(&tensor_name(TensorRole::Head, FileKind::HuggingFace)).is_some();
         Ok(Self {
             family,
             vocab_size: config.required_size("vocab_size")?,
@@ -73,70 +94,61 @@ impl UniformDecoder {
             kv_heads: config.size("num_key_value_heads")?.unwrap_or(heads),
             head_dim,
             intermediate_size: config.required_size("intermediate_size")?,
-            eps: config.number("rms_norm_eps")?.unwrap_or(DEFAULT_EPS),
-            qkv_bias: false,
-            qk_norm: false,
-            // These classes have a head of their own unless they say otherwise. Newer versions of transformers leave
-            // the setting out when it is true, and then the files have no head either.
-            tied_head: config.flag("tie_word_embeddings")?.unwrap_or(!has_head),
-            rope: rope_from_config(config, head_dim)?,
+            activation: activation(config, &["hidden_activation", "hidden_act"], defaults.activation)?,
+            mlp: MlpKind::Gated,
+            norm: NormKind::Rms,
+            eps: config.number("rms_norm_eps")?.unwrap_or(defaults.eps),
+            qkv_bias: config.flag("attention_bias")?.unwrap_or(false),
+            output_bias: has(tensors, TensorRole::OutputBias(0), FileKind::HuggingFace),
+            window: None,
+            tied_head: tied_head(config, tensors)?,
+            rope: Some(rope_with_default(config, head_dim, defaults.theta)?),
         })
     }
 
-    /// Reads GGUF metadata, without biases or query and key norms.
+    /// Reads GGUF metadata under the prefix `arch`: a gated SiLU MLP, root-mean-square norms, biases as the tensors say,
+    /// the window that the file names.
     ///
     /// # Errors
     /// Missing, contradictory or unsupported settings.
-    pub fn from_gguf(family: &'static str, metadata: Metadata<'_>, tensors: &dyn WeightSource) -> Result<Self> {
-        let size = |name: &str| -> Result<Option<usize>> {
-            let value = metadata.unsigned(&format!("{family}.{name}"))?;
-            Ok(value.map(|value| usize::try_from(value).unwrap_or(usize::MAX)))
-        };
-        let required =
-            |name: &str| size(name)?.ok_or_else(|| Error::load(format!("GGUF metadata {family}.{name} is missing")));
-        if let Some(experts @ 1..) = size("expert_count")? {
-            return Err(Error::load(format!(
-                "this {family} file has {experts} experts, which octavo does not support yet"
-            )));
-        }
-        if let Some(window @ 1..) = size("attention.sliding_window")? {
-            return Err(Error::load(format!(
-                "this {family} file has a sliding attention window of {window}, which octavo does not support yet"
-            )));
-        }
-        let hidden_size = required("embedding_length")?;
-        let heads = required("attention.head_count")?;
-        let head_dim = match size("attention.key_length")? {
+    pub fn from_gguf(
+        family: &'static str,
+        arch: &str,
+        metadata: Metadata<'_>,
+        tensors: &dyn WeightSource,
+    ) -> Result<Self> {
+        let keys = Keys { arch, metadata };
+        let hidden_size = keys.required("embedding_length")?;
+        let heads = keys.required("attention.head_count")?;
+        let head_dim = match keys.size("attention.key_length")? {
             Some(head_dim) => head_dim,
             None => divided(hidden_size, heads)?,
         };
-        if let Some(value_dim) = size("attention.value_length")?.filter(|value_dim| *value_dim != head_dim) {
+        if let Some(value_dim) = keys.size("attention.value_length")?.filter(|value_dim| *value_dim != head_dim) {
             return Err(Error::load(format!(
                 "heads have keys of {head_dim} and values of {value_dim} elements, which octavo does not support yet"
             )));
         }
-        let embed = tensor_name(TensorRole::Embed, FileKind::Gguf);
-        let vocab_size = match tensors.find(&embed).map(|index| &tensors.tensors()[index].shape[..]) {
-            Some(&[rows, _]) => rows,
-            Some(shape) => return Err(Error::load(format!("tensor {embed} has shape {shape:?}, not two dimensions"))),
-            None => return Err(Error::load(format!("tensor {embed} is missing from the model"))),
-        };
-        let eps = format!("{family}.attention.layer_norm_rms_epsilon");
+        let rope = rope_from_gguf(&keys, head_dim, tensors)?;
         Ok(Self {
             family,
-            vocab_size,
+            vocab_size: gguf_vocab_size(tensors)?,
             hidden_size,
-            max_position_embeddings: required("context_length")?,
-            layer_count: required("block_count")?,
+            max_position_embeddings: keys.required("context_length")?,
+            layer_count: keys.required("block_count")?,
             heads,
-            kv_heads: size("attention.head_count_kv")?.unwrap_or(heads),
+            kv_heads: keys.size("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
-            intermediate_size: required("feed_forward_length")?,
-            eps: metadata.number(&eps)?.ok_or_else(|| Error::load(format!("GGUF metadata {eps} is missing")))?,
-            qkv_bias: false,
-            qk_norm: false,
-            tied_head: tensors.find(&tensor_name(TensorRole::Head, FileKind::Gguf)).is_none(),
-            rope: rope_from_gguf(metadata, family, head_dim, tensors)?,
+            intermediate_size: keys.required("feed_forward_length")?,
+            activation: Activation::Silu,
+            mlp: MlpKind::Gated,
+            norm: NormKind::Rms,
+            eps: keys.required_number("attention.layer_norm_rms_epsilon")?,
+            qkv_bias: has(tensors, TensorRole::QueryBias(0), FileKind::Gguf),
+            output_bias: has(tensors, TensorRole::OutputBias(0), FileKind::Gguf),
+            window: keys.size("attention.sliding_window")?.filter(|&window| window > 0),
+            tied_head: !has(tensors, TensorRole::Head, FileKind::Gguf),
+            rope: Some(rope),
         })
     }
 
@@ -145,9 +157,9 @@ impl UniformDecoder {
     /// # Errors
     /// A number is out of range; the message says which.
     pub fn build(self) -> Result<ModelSpec> {
-        let bounded = |name: &str, value: usize, limit: usize| match (1..=limit).contains(&value) {
-            true => Ok(()),
-            false => Err(Error::load(format!("the model's {name} is {value}, but must be between 1 and {limit}"))),
+        let context = match &self.rope {
+            Some(rope) => longest_context(rope, self.max_position_embeddings),
+            None => self.max_position_embeddings,
         };
         bounded("vocabulary size", self.vocab_size, MAX_WIDTH)?;
         bounded("hidden size", self.hidden_size, MAX_WIDTH)?;
@@ -156,64 +168,164 @@ impl UniformDecoder {
         bounded("number of attention heads", self.heads, MAX_HEADS)?;
         bounded("number of key-value heads", self.kv_heads, self.heads)?;
         bounded("head width", self.head_dim, MAX_HEADS)?;
-        bounded("context length", self.max_position_embeddings, i32::MAX as usize)?;
+        bounded("context length", context, i32::MAX as usize)?;
         if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(Error::load(format!("{} heads cannot share {} key-value heads", self.heads, self.kv_heads)));
+        }
+        if let MlpKind::Experts { count, chosen, .. } = self.mlp {
+            bounded("number of experts in all layers", count.saturating_mul(self.layer_count), MAX_EXPERTS)?;
+            bounded("number of experts that compute a token", chosen, count)?;
         }
         let eps = self.eps as f32;
         if !(eps > 0.0 && eps < 1.0) {
             return Err(Error::load(format!("the norm epsilon is {}, but must be above 0 and below 1", self.eps)));
         }
-        let norm = NormSpec::rms(eps);
+        let norm = NormSpec { kind: self.norm, eps };
         let attn = AttnSpec {
             qkv_bias: self.qkv_bias,
-            qk_norm: self.qk_norm.then_some(QkNorm { norm, whole_row: false }),
-            rope: Some(0),
+            output_bias: self.output_bias,
+            rope: self.rope.is_some().then_some(0),
+            window: self.window,
             ..AttnSpec::plain(self.heads, self.kv_heads, self.head_dim)
         };
-        let layer = LayerSpec::pre_norm(norm, attn, MlpSpec::silu_gated(self.intermediate_size));
+        let mlp = MlpSpec { intermediate_size: self.intermediate_size, activation: self.activation, kind: self.mlp };
+        let layer = LayerSpec::pre_norm(norm, attn, mlp);
         Ok(ModelSpec {
             family: self.family,
             vocab_size: self.vocab_size,
             hidden_size: self.hidden_size,
-            max_position_embeddings: self.max_position_embeddings,
+            max_position_embeddings: context,
             embed_scale: 1.0,
             learned_positions: false,
             layers: vec![layer; self.layer_count],
             final_norm: norm,
             tied_head: self.tied_head,
             final_softcap: None,
-            ropes: vec![self.rope],
+            ropes: self.rope.into_iter().collect(),
         })
     }
-}
 
-/// Whether the first layer has a bias on its queries.
-pub fn has_query_bias(tensors: &dyn WeightSource, kind: FileKind) -> bool {
-    tensors.find(&tensor_name(TensorRole::QueryBias(0), kind)).is_some()
-}
+    /// Refuses a window, for families whose layers have none.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn without_window(self) -> Result<Self> {
+        match self.window {
+            None => Ok(self),
+            Some(window) => Err(Error::load(format!(
+                "this {} file has a sliding attention window of {window}, which octavo does not support for this family",
+                self.family
+            ))),
+        }
+    }
 
-/// Refuses a bias on the attention's output projection, which [`AttnSpec`] cannot express.
-pub fn refuse_output_bias(tensors: &dyn WeightSource, kind: FileKind) -> Result<()> {
-    let name = tensor_name(TensorRole::Output(0), kind).replace(".weight", ".bias");
-    match tensors.find(&name) {
-        None => Ok(()),
-        Some(_) => Err(Error::load(format!("the model has a bias {name}, which octavo does not support yet"))),
+    /// Refuses experts that GGUF metadata announces, for families without them.
+    ///
+    /// # Errors
+    /// There are some.
+    pub fn without_experts(self, arch: &str, metadata: Metadata<'_>) -> Result<Self> {
+        match (Keys { arch, metadata }).size("expert_count")? {
+            None | Some(0) => Ok(self),
+            Some(experts) => Err(Error::load(format!(
+                "this {} file has {experts} experts, which octavo does not support for this family",
+                self.family
+            ))),
+        }
     }
 }
 
-/// Refuses a window that is in use; Qwen configurations also carry the numbers of one that is not.
-pub fn refuse_sliding_window(config: &Config) -> Result<()> {
-    let kinds = config.texts("layer_types")?;
-    if config.flag("use_sliding_window")? == Some(true) || kinds.iter().any(|kind| *kind != "full_attention") {
-        return Err(Error::load(
-            "use_sliding_window is true: some layers would see only the latest tokens, which octavo does not support yet",
-        ));
-    }
-    Ok(())
+/// The keys of one architecture in GGUF metadata.
+#[derive(Clone, Copy)]
+pub struct Keys<'a> {
+    /// Prefix of all of them.
+    pub arch: &'a str,
+    /// Where they are.
+    pub metadata: Metadata<'a>,
 }
 
-fn divided(hidden_size: usize, heads: usize) -> Result<usize> {
+impl Keys<'_> {
+    /// The whole name of a key.
+    pub fn name(&self, key: &str) -> String {
+        format!("{}.{key}", self.arch)
+    }
+
+    /// A count or size.
+    pub fn size(&self, key: &str) -> Result<Option<usize>> {
+        let value = self.metadata.unsigned(&self.name(key))?;
+        Ok(value.map(|value| usize::try_from(value).unwrap_or(usize::MAX)))
+    }
+
+    /// A number.
+    pub fn number(&self, key: &str) -> Result<Option<f64>> {
+        self.metadata.number(&self.name(key))
+    }
+
+    /// A count or size that must be there.
+    pub fn required(&self, key: &str) -> Result<usize> {
+        self.size(key)?.ok_or_else(|| Error::load(format!("GGUF metadata {} is missing", self.name(key))))
+    }
+
+    /// A number that must be there.
+    pub fn required_number(&self, key: &str) -> Result<f64> {
+        self.number(key)?.ok_or_else(|| Error::load(format!("GGUF metadata {} is missing", self.name(key))))
+    }
+}
+
+/// Rows of the embedding of a GGUF file, whose metadata do not always say.
+pub fn gguf_vocab_size(tensors: &dyn WeightSource) -> Result<usize> {
+    let embed = tensor_name(TensorRole::Embed, FileKind::Gguf);
+    match tensors.find(&embed).map(|index| &tensors.tensors()[index].shape[..]) {
+        Some(&[rows, _]) => Ok(rows),
+        Some(shape) => Err(Error::load(format!("tensor {embed} has shape {shape:?}, not two dimensions"))),
+        None => Err(Error::load(format!("tensor {embed} is missing from the model"))),
+    }
+}
+
+/// Whether the files have the tensor under its usual name.
+pub fn has(tensors: &dyn WeightSource, role: TensorRole, kind: FileKind) -> bool {
+    tensors.find(&tensor_name(role, kind)).is_some()
+}
+
+/// Whether the embedding is the head too.
+pub fn tied_head(config: &Config, tensors: &dyn WeightSource) -> Result<bool> {
+    // Classes differ in what they assume, and newer versions of transformers leave the setting out when it is true, but
+    // then the files have no head either.
+    let has_head = has(tensors, TensorRole::Head, FileKind::HuggingFace);
+    Ok(config.flag("tie_word_embeddings")?.unwrap_or(!has_head))
+}
+
+/// The function that the first of `keys` in the configuration names.
+pub fn activation(config: &Config, keys: &[&str], default: &str) -> Result<Activation> {
+    let key = keys.iter().find(|key| config.value(key).is_some()).unwrap_or(&keys[0]);
+    match config.text(key)?.unwrap_or(default) {
+        "silu" | "swish" => Ok(Activation::Silu),
+        // Three names of one formula in transformers.
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Ok(Activation::GeluTanh),
+        other => {
+            Err(Error::load(format!("{key} {other} is not supported; supported: silu, gelu_new, gelu_pytorch_tanh")))
+        }
+    }
+}
+
+/// Refuses weights in a format that safetensors files have for quantised ones.
+pub fn refuse_quantised(config: &Config) -> Result<()> {
+    let Some(quantised) = config.object("quantization_config")? else { return Ok(()) };
+    let method = quantised.text("quant_method")?.unwrap_or("an unnamed method");
+    Err(Error::load(format!(
+        "the weights are quantised with {method}, which octavo does not read; use a GGUF file instead"
+    )))
+}
+
+/// Checks that a size is at least 1 and at most `limit`.
+pub fn bounded(name: &str, value: usize, limit: usize) -> Result<()> {
+    match (1..=limit).contains(&value) {
+        true => Ok(()),
+        false => Err(Error::load(format!("the model's {name} is {value}, but must be between 1 and {limit}"))),
+    }
+}
+
+/// The width of a head where files do not say it.
+pub fn divided(hidden_size: usize, heads: usize) -> Result<usize> {
     match hidden_size.checked_rem(heads) {
         Some(0) => Ok(hidden_size / heads),
         _ => Err(Error::load(format!("a hidden size of {hidden_size} cannot be divided among {heads} heads"))),

@@ -1,13 +1,14 @@
-//! The mock's device memory: slots, block tables and KV cells.
+//! The mock's memory: slots, block tables and KV cells on the device, and blocks of cells on the host.
 
 use super::{Context, MockOptions, RunError, SampledToken, StepResult, TokenScore};
-use crate::base::{BLOCK_TOKENS, BlockId, SeqId, SlotId, TokenId};
+use crate::base::{BLOCK_TOKENS, BlockId, Epoch, SeqId, SlotId, TokenId};
 use crate::runner::Capacity;
+use crate::runner::move_rules::MoveRules;
 use crate::sampling::SamplingRow;
-use crate::sched::plan::{PrefillChunk, StepPlan};
+use crate::sched::plan::{PrefillChunk, StepPlan, TableUpdate};
 
 /// KV of one position.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     position: usize,
     token: TokenId,
@@ -26,7 +27,8 @@ enum Halt {
 #[derive(Clone, Debug)]
 struct Slot {
     owner: SeqId,
-    table: Vec<Option<BlockId>>,
+    /// Blocks, and the submission that entered each.
+    table: Vec<Option<(BlockId, Epoch)>>,
     sampling: SamplingRow,
     limit: usize,
     /// Positions with KV; unknown until the first chunk says where it starts.
@@ -42,6 +44,9 @@ struct Slot {
 pub(super) struct Memory {
     slots: Vec<Option<Slot>>,
     cells: Vec<Option<Cell>>,
+    /// As `cells`, for the host's blocks.
+    host: Vec<Option<Cell>>,
+    rules: MoveRules,
     capacity: Capacity,
     start: Context,
 }
@@ -52,12 +57,19 @@ fn bug<T>(what: String) -> Run<T> {
     Err(RunError::Bug(what))
 }
 
+/// The first position that the row at `position`, or any later one, reads.
+fn visible_from(capacity: &Capacity, position: usize) -> usize {
+    capacity.window.map_or(0, |window| (position + 1).saturating_sub(window as usize))
+}
+
 impl Memory {
     pub fn new(options: &MockOptions) -> Self {
         let capacity = options.capacity;
         Self {
             slots: vec![None; capacity.slot_count as usize],
             cells: vec![None; capacity.block_count as usize * BLOCK_TOKENS],
+            host: vec![None; capacity.host_blocks as usize * BLOCK_TOKENS],
+            rules: MoveRules::new(&capacity),
             capacity,
             start: Context::start(options.seed),
         }
@@ -65,6 +77,7 @@ impl Memory {
 
     /// Carries out a whole plan, whose limits have been checked.
     pub fn run(&mut self, plan: &StepPlan, options: &MockOptions, result: &mut StepResult) -> Run<()> {
+        self.move_blocks(plan)?;
         self.set_up(plan)?;
         // All rows write before any row reads, as in one layer of a batch: two rows that write to the same block are
         // found out whatever their order.
@@ -84,10 +97,30 @@ impl Memory {
                 let slot = self.slot(row.slot, row.seq)?;
                 if slot.halt.is_none() {
                     let filled = slot.filled.unwrap_or(0);
-                    let context = self.read(row.slot, row.seq, filled)?;
+                    let context = self.read(row.slot, row.seq, filled.saturating_sub(1), filled)?;
                     self.sample(row.slot, row.seq, context, options, result)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The result of `epoch` has been reported: what it saved may be loaded.
+    pub fn report(&mut self, epoch: Epoch) {
+        self.rules.report(epoch);
+    }
+
+    fn move_blocks(&mut self, plan: &StepPlan) -> Run<()> {
+        self.rules.check(plan).map_err(|why| RunError::Bug(format!("{why}, in plan {plan}")))?;
+        let cells = |index: usize| index * BLOCK_TOKENS..(index + 1) * BLOCK_TOKENS;
+        for save in &plan.saves {
+            self.host[cells(save.host.index())].copy_from_slice(&self.cells[cells(save.block.index())]);
+        }
+        for load in &plan.loads {
+            self.cells[cells(load.block.index())].copy_from_slice(&self.host[cells(load.host.index())]);
+        }
+        for copy in &plan.copies {
+            self.cells.copy_within(cells(copy.source.index()), copy.target.index() * BLOCK_TOKENS);
         }
         Ok(())
     }
@@ -119,17 +152,38 @@ impl Memory {
                 halt: None,
             });
         }
-        for update in &plan.table_updates {
-            if update.block.0 >= self.capacity.block_count {
-                return bug(format!("block {} does not exist", update.block));
+        plan.table_updates.iter().try_for_each(|update| self.set_entry(update, plan.epoch))
+    }
+
+    /// An entry that is replaced must lead to the same KV, as far as the sequence will read it.
+    fn set_entry(&mut self, update: &TableUpdate, epoch: Epoch) -> Run<()> {
+        let TableUpdate { slot: id, index, block } = *update;
+        if block.0 >= self.capacity.block_count {
+            return bug(format!("block {block} does not exist"));
+        }
+        let slot = self.slots.get_mut(id.index()).and_then(Option::as_mut);
+        let Some((slot, entry)) = slot.and_then(|slot| slot.table.get(index as usize).copied().map(|old| (slot, old)))
+        else {
+            return bug(format!("entry {index} of slot {id} does not exist"));
+        };
+        if let Some((old, entered)) = entry {
+            // The device applies the updates of a plan in any order.
+            if entered == epoch {
+                return bug(format!("entry {index} of slot {id} is set twice"));
             }
-            let entry = self.slots.get_mut(update.slot.index()).and_then(Option::as_mut);
-            match entry.and_then(|slot| slot.table.get_mut(update.index as usize)) {
-                Some(entry @ None) => *entry = Some(update.block),
-                Some(Some(_)) => return bug(format!("entry {} of slot {} is set twice", update.index, update.slot)),
-                None => return bug(format!("entry {} of slot {} does not exist", update.index, update.slot)),
+            let filled = slot.filled.unwrap_or(0);
+            let first = index as usize * BLOCK_TOKENS;
+            let visible = visible_from(&self.capacity, filled);
+            for position in first.max(visible)..filled.min(first + BLOCK_TOKENS) {
+                let cell = |block: BlockId| self.cells[block.index() * BLOCK_TOKENS + position % BLOCK_TOKENS];
+                if cell(old) != cell(block) {
+                    return bug(format!(
+                        "entry {index} of slot {id} changes from block {old} to {block}, which differs at position {position}"
+                    ));
+                }
             }
         }
+        slot.table[index as usize] = Some((block, epoch));
         Ok(())
     }
 
@@ -148,7 +202,7 @@ impl Memory {
 
     fn cell_index(&self, id: SlotId, seq: SeqId, position: usize) -> Run<usize> {
         match self.slot(id, seq)?.table.get(position / BLOCK_TOKENS) {
-            Some(Some(block)) => Ok(block.index() * BLOCK_TOKENS + position % BLOCK_TOKENS),
+            Some(Some((block, _))) => Ok(block.index() * BLOCK_TOKENS + position % BLOCK_TOKENS),
             _ => bug(format!("sequence {seq} has no block for position {position}")),
         }
     }
@@ -171,25 +225,29 @@ impl Memory {
         Ok(())
     }
 
-    /// Attends to the first `end` positions, all that the sequence has, and returns their hash.
-    fn read(&self, id: SlotId, seq: SeqId, end: usize) -> Run<Context> {
-        let mut context = self.start;
-        for position in 0..end {
+    /// Attends to what rows from `row` up to `end`, all that the sequence has, see of its first `end` positions, and returns
+    /// the hash of all of them.
+    fn read(&self, id: SlotId, seq: SeqId, row: usize, end: usize) -> Run<Context> {
+        let first = visible_from(&self.capacity, row);
+        let mut before = (first == 0).then_some(self.start);
+        for position in first..end {
             let Some(cell) = self.cells[self.cell_index(id, seq, position)?] else {
                 return bug(format!("sequence {seq} reads KV at {position} that was never written"));
             };
-            context = context.then(cell.token);
-            if cell.position != position || cell.context != context {
+            // What lies before the window is known by its hash only, which the end of the chain confirms.
+            let fits = before.is_none_or(|before| cell.context == before.then(cell.token));
+            if cell.position != position || !fits {
                 return bug(format!(
                     "sequence {seq} reads KV at {position}, but finds that of position {} in another context",
                     cell.position
                 ));
             }
+            before = Some(cell.context);
         }
-        if self.slot(id, seq)?.context != Some(context) {
-            return bug(format!("sequence {seq} finds the KV of another sequence in its blocks"));
+        match (before, self.slot(id, seq)?.context) {
+            (Some(found), Some(written)) if found == written => Ok(found),
+            _ => bug(format!("sequence {seq} finds the KV of another sequence in its blocks")),
         }
-        Ok(context)
     }
 
     fn write_chunk(&mut self, chunk: &PrefillChunk, tokens: &[TokenId]) -> Run<()> {
@@ -219,7 +277,7 @@ impl Memory {
         result: &mut StepResult,
     ) -> Run<()> {
         let PrefillChunk { seq, slot, start, len, last, score, next_token } = *chunk;
-        let context = self.read(slot, seq, (start + len) as usize)?;
+        let context = self.read(slot, seq, start as usize, (start + len) as usize)?;
         if score {
             let following = tokens[1..].iter().copied().chain(next_token);
             for (position, token) in (start + 1..).zip(following) {

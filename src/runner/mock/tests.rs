@@ -1,9 +1,9 @@
 //! The mock must notice what a wrong schedule does, or the tests that stand on it prove nothing.
 
 use super::*;
-use crate::base::{BlockId, SeqId, SlotId};
+use crate::base::{BlockId, HostBlockId, SeqId, SlotId};
 use crate::sampling::SamplingParams;
-use crate::sched::plan::{DecodeRow, PrefillChunk, SlotInit, TableUpdate};
+use crate::sched::plan::{BlockCopy, BlockLoad, BlockSave, DecodeRow, PrefillChunk, SlotInit, TableUpdate};
 
 fn greedy(stops: &[TokenId]) -> SamplingRow {
     SamplingRow::new(&SamplingParams::default(), 0, stops)
@@ -160,4 +160,137 @@ fn a_lost_device_stays_lost() {
             assert!(matches!(polled, Err(RunError::DeviceLost(_))), "{polled:?}");
         }
     }
+}
+
+/// With memory on the host and, perhaps, a window.
+fn roomy(window: Option<u32>) -> MockOptions {
+    let capacity = Capacity { host_blocks: 4, window, ..MockOptions::default().capacity };
+    MockOptions { capacity, ..MockOptions::default() }
+}
+
+fn set_entry(plan: &mut StepPlan, id: u32, index: u32, block: u32) {
+    plan.table_updates.push(TableUpdate { slot: SlotId(id), index, block: BlockId(block) });
+}
+
+fn bug(runner: &mut MockRunner, plan: &StepPlan) -> String {
+    match runner.submit(plan) {
+        Err(RunError::Bug(what)) => what,
+        other => panic!("{plan}: {other:?}"),
+    }
+}
+
+#[test]
+fn cells_move_with_their_blocks_and_moving_takes_time() {
+    let options = roomy(None);
+    let prompt: Vec<TokenId> = (0..20).collect();
+    let expected = options.continuation(&prompt, &greedy(&[]), &[], 24);
+    let mut runner = MockRunner::new(options);
+    let mut plan = first();
+    open(&mut plan, 0, &[5, 6], &prompt, 24);
+    runner.submit(&plan).unwrap();
+    // Both blocks leave, and another sequence takes them, in one plan.
+    let mut swap = StepPlan { epoch: Epoch(2), ..first() };
+    for (block, host) in [(5, 3), (6, 0)] {
+        swap.saves.push(BlockSave { block: BlockId(block), host: HostBlockId(host) });
+    }
+    swap.closed_slots.push(SlotId(0));
+    open(&mut swap, 1, &[6, 5], &[9; 20], 24);
+    runner.submit(&swap).unwrap();
+    let mut result = StepResult::default();
+    assert!(runner.poll(Wait::AtMost(Duration::MAX), &mut result).unwrap());
+    let first_token = result.tokens[0].token.unwrap();
+    let back = |epoch| {
+        let mut plan = StepPlan { epoch: Epoch(epoch), ..first() };
+        for (host, block) in [(3, 8), (0, 7)] {
+            plan.loads.push(BlockLoad { host: HostBlockId(host), block: BlockId(block) });
+        }
+        open(&mut plan, 0, &[8, 7], &[first_token], 24);
+        plan.prefill[0].start = 20;
+        plan
+    };
+    assert!(bug(&mut runner, &back(3)).contains("before the end of submission 2"));
+    assert!(runner.poll(Wait::AtMost(Duration::MAX), &mut result).unwrap());
+    // 20 prompt tokens at 10, a step at 1000, two blocks at 20.
+    assert_eq!(result.micros, 1240);
+    runner.submit(&back(4)).unwrap();
+    runner.submit(&decode(5, 2, 0, 21)).unwrap();
+    let tokens: Vec<TokenId> = [vec![first_token], drain(&mut runner)].concat();
+    assert_eq!(tokens, expected);
+    assert_eq!(runner.costs(), Costs { prefill_micros_per_token: 10.0, move_micros_per_block: 20.0 });
+}
+
+#[test]
+fn an_entry_is_replaced_by_a_copy_or_not_at_all() {
+    let start = || {
+        let mut runner = MockRunner::new(roomy(None));
+        let mut plan = first();
+        open(&mut plan, 0, &[5, 6], &[1; 18], 24);
+        open(&mut plan, 1, &[7, 8], &[2; 18], 24);
+        runner.submit(&plan).unwrap();
+        runner
+    };
+    let copied = |source: u32, target: u32| {
+        let mut plan = decode(2, 1, 0, 18);
+        plan.copies.push(BlockCopy { source: BlockId(source), target: BlockId(target) });
+        set_entry(&mut plan, 0, 1, target);
+        plan
+    };
+    start().submit(&copied(6, 9)).unwrap();
+    let what = bug(&mut start(), &copied(8, 9));
+    assert!(what.contains("changes from block 6 to 9, which differs at position 16"), "{what}");
+    let mut twice = copied(6, 9);
+    set_entry(&mut twice, 0, 1, 9);
+    assert!(bug(&mut start(), &twice).contains("set twice"));
+    // A copy under somebody's feet is found out by the next read.
+    let mut stray = decode(2, 1, 0, 18);
+    stray.copies.push(BlockCopy { source: BlockId(7), target: BlockId(5) });
+    assert!(bug(&mut start(), &stray).contains("in another context"));
+}
+
+#[test]
+fn with_a_window_what_lies_before_may_go_and_what_lies_within_may_not() {
+    // The row at position 35 sees positions 16 to 35.
+    let options = roomy(Some(20));
+    let prompt: Vec<TokenId> = (0..35).collect();
+    let expected = options.continuation(&prompt, &greedy(&[]), &[], 40);
+    let start = || {
+        let mut runner = MockRunner::new(options.clone());
+        let mut plan = first();
+        open(&mut plan, 0, &[5, 6, 7], &prompt, 40);
+        runner.submit(&plan).unwrap();
+        runner
+    };
+    let beside = |block: u32| {
+        let mut plan = decode(2, 1, 0, 35);
+        plan.closed_slots.push(SlotId(1));
+        open(&mut plan, 1, &[block], &[9, 9], 20);
+        plan
+    };
+    // The first block is given away, and its entry led astray.
+    let mut runner = start();
+    let mut plan = beside(5);
+    set_entry(&mut plan, 0, 0, 60);
+    runner.submit(&plan).unwrap();
+    runner.submit(&decode(3, 3, 0, 36)).unwrap();
+    let mut tokens = drain(&mut runner);
+    // Chunks are sampled first: the second token is the stranger's.
+    tokens.remove(1);
+    assert_eq!(tokens, expected);
+    assert!(bug(&mut start(), &beside(6)).contains("reads KV at 16"));
+    let mut astray = decode(2, 1, 0, 35);
+    set_entry(&mut astray, 0, 1, 60);
+    assert!(bug(&mut start(), &astray).contains("differs at position 16"));
+    // A chunk's first row, at 24, sees the most: from 5 on.
+    let chunked = |overwritten: usize| {
+        let mut runner = MockRunner::new(options.clone());
+        let mut plan = first();
+        open(&mut plan, 0, &[5, 6, 7], &prompt[..24], 40);
+        plan.prefill[0].last = false;
+        runner.submit(&plan).unwrap();
+        let mut plan = StepPlan { epoch: Epoch(2), ..first() };
+        chunk(&mut plan, 0, 24, &prompt[24..], true);
+        open(&mut plan, 1, &[5], &[9; 16][..overwritten], 20);
+        runner.submit(&plan)
+    };
+    assert!(chunked(5).is_ok() && chunked(6).is_err());
 }

@@ -13,6 +13,8 @@ const DECODE_BELOW: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     micros_per_row: u64,
+    /// Whether `micros_per_row` was measured rather than guessed.
+    measured: bool,
     /// Of a step of few rows; 0 until one was measured.
     micros_per_step: u64,
 }
@@ -28,11 +30,16 @@ pub(super) struct Cut {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { micros_per_row: FIRST_GUESS_MICROS, micros_per_step: 0 }
+        Self { micros_per_row: FIRST_GUESS_MICROS, measured: false, micros_per_step: 0 }
     }
 }
 
 impl Budget {
+    /// Time of a prompt's token row, once that was measured.
+    pub(super) fn micros_per_row(&self) -> Option<u64> {
+        self.measured.then_some(self.micros_per_row)
+    }
+
     /// How to spread `steps` steps of `rows` token rows and `dispatches` dispatches each.
     pub(super) fn cut(&self, rows: usize, steps: usize, dispatches: usize) -> Cut {
         let step = match rows < DECODE_BELOW {
@@ -51,7 +58,10 @@ impl Budget {
         let towards = |known: u64, seen: u64| if known == 0 { seen } else { (known + seen).div_ceil(2) };
         match rows < DECODE_BELOW {
             true => self.micros_per_step = towards(self.micros_per_step, micros / steps.max(1) as u64),
-            false => self.micros_per_row = towards(self.micros_per_row, micros / (rows * steps.max(1)) as u64),
+            false => {
+                self.micros_per_row = towards(self.micros_per_row, micros / (rows * steps.max(1)) as u64);
+                self.measured = true;
+            }
         }
     }
 }
@@ -63,6 +73,7 @@ mod tests {
     #[test]
     fn long_steps_are_cut_and_short_ones_are_not() {
         let mut budget = Budget::default();
+        assert_eq!(budget.micros_per_row(), None);
         assert_eq!(budget.cut(1, 4, 250), Cut { parts: 1, steps: 4 });
         assert_eq!(budget.cut(128, 1, 250), Cut { parts: 13, steps: 1 });
         assert_eq!(budget.cut(100_000, 1, 250), Cut { parts: 250, steps: 1 });
@@ -71,6 +82,8 @@ mod tests {
             budget.learn(1, 4, 160_000);
         }
         assert_eq!(budget.cut(512, 1, 250), Cut { parts: 1, steps: 1 });
+        // Half the way rounds up, so it stops short of 20.
+        assert_eq!(budget.micros_per_row(), Some(21));
         // 40 ms a step: two fit.
         assert_eq!(budget.cut(1, 16, 250), Cut { parts: 1, steps: 2 });
     }

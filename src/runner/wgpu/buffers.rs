@@ -1,5 +1,7 @@
 //! Activations and KV memory: sized once, never reallocated.
 
+use super::experts;
+use super::limits::widest_window;
 use super::load::logits_stride;
 use crate::base::{BLOCK_TOKENS, KV_CHUNK, ceil_div};
 use crate::config::{ContextChoice, EngineConfig};
@@ -10,7 +12,7 @@ use crate::kernels::sample::{Sampled, VOCAB_BLOCK};
 use crate::kernels::{attention, attn_combine};
 use crate::layout::inputs::SeqState;
 use crate::layout::{Geometry, StepInputs};
-use crate::model::spec::ModelSpec;
+use crate::model::spec::{LayerSpec, ModelSpec};
 
 /// Sizes of everything that does not hold weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(super) struct Sizes {
     pub(super) max_samples: usize,
     /// Decode steps in one submission.
     pub(super) max_steps: usize,
+    /// The most past tokens that any layer sees, if every layer has such a window.
+    pub(super) window: Option<u32>,
 }
 
 /// Logits of the rows of one pass; more rows take several passes.
@@ -50,10 +54,13 @@ impl Sizes {
             logit_rows: (LOGITS_BYTES / logits_row).clamp(1, max_samples),
             max_samples,
             max_steps: usize::from(config.steps_per_submit),
+            window: widest_window(spec, max_context),
         };
         let widths = Widths::of(spec);
-        let row_bytes = 4 * spec.hidden_size.max(widths.qkv).max(widths.intermediate) as u64;
-        let most_rows = profile.max_binding.min(profile.max_buffer) / row_bytes / 8 * 8;
+        let row_bytes = 4 * spec.hidden_size.max(widths.qkv).max(widths.intermediate).max(widths.expert_outputs) as u64;
+        let most_rows = profile.max_binding.min(profile.max_buffer) / row_bytes;
+        // Each pair of a row and an expert is a workgroup somewhere.
+        let most_rows = most_rows.min(u64::from(profile.max_groups) / widths.chosen.max(1) as u64) / 8 * 8;
         if rows as u64 > most_rows {
             return Err(Error::config(format!(
                 "max_num_batched_tokens is {}, but a binding of {} holds {most_rows} rows of this model; lower it to that",
@@ -101,6 +108,7 @@ impl Sizes {
         let rows = self.geometry.max_rows;
         let widths = Widths::of(spec);
         let row = 2 * spec.hidden_size + widths.qkv + widths.query + 3 * widths.intermediate;
+        let row = row + widths.sublayer + widths.expert_outputs + widths.experts + 4 * widths.chosen;
         let logits = self.logit_rows * (logits_stride(spec.vocab_size) + spec.hidden_size);
         ((rows * row + logits) * 4) as u64
     }
@@ -115,17 +123,33 @@ impl Sizes {
 pub(super) struct Widths {
     pub(super) qkv: usize,
     pub(super) query: usize,
+    /// Between the projections of an MLP, of all experts of a token.
     pub(super) intermediate: usize,
+    /// Of outputs that are normed before they are added; 0 if there are none.
+    pub(super) sublayer: usize,
+    /// Of the outputs of all experts of a token; this and what follows is 0 without experts.
+    pub(super) expert_outputs: usize,
+    /// Scores of experts.
+    pub(super) experts: usize,
+    /// Experts of a token.
+    pub(super) chosen: usize,
 }
 
 impl Widths {
     pub(super) fn of(spec: &ModelSpec) -> Self {
-        let widest =
-            |width: fn(&crate::model::spec::LayerSpec) -> usize| spec.layers.iter().map(width).max().unwrap_or(0);
+        let widest = |width: fn(&LayerSpec) -> usize| spec.layers.iter().map(width).max().unwrap_or(0);
+        let post_norms = |layer: &LayerSpec| layer.attn_post_norm.is_some() || layer.mlp_post_norm.is_some();
+        let chosen = widest(|layer| experts::spec_of(&layer.mlp).map_or(0, |spec| spec.chosen));
         Self {
             qkv: widest(|layer| layer.attn.query_width() + 2 * layer.attn.kv_width()),
             query: widest(|layer| layer.attn.query_width()),
-            intermediate: widest(|layer| layer.mlp.intermediate_size),
+            intermediate: widest(|layer| {
+                layer.mlp.intermediate_size * experts::spec_of(&layer.mlp).map_or(1, |spec| spec.chosen)
+            }),
+            sublayer: if spec.layers.iter().any(post_norms) { spec.hidden_size } else { 0 },
+            expert_outputs: chosen * spec.hidden_size,
+            experts: widest(|layer| experts::spec_of(&layer.mlp).map_or(0, |spec| spec.count)),
+            chosen,
         }
     }
 }
@@ -144,6 +168,13 @@ pub(super) struct Buffers {
     pub(super) gate: Slice,
     pub(super) up: Slice,
     pub(super) activated: Slice,
+    /// Outputs that are normed before they are added.
+    pub(super) sublayer: Slice,
+    /// Of a mixture: scores of the experts, those chosen, who multiplies with which, and what they gave.
+    pub(super) scores: Slice,
+    pub(super) chosen: Slice,
+    pub(super) routes: Slice,
+    pub(super) expert_outputs: Slice,
     pub(super) wanted: Slice,
     pub(super) logits: Slice,
     pub(super) scanned: Slice,
@@ -175,10 +206,13 @@ impl Buffers {
         let partials = (spec.layers.iter())
             .map(|layer| {
                 let spec = attention::Spec::new(&layer.attn, config.kv_dtype);
+                let chunks = spec.chunks(chunks).next_power_of_two();
                 let rows = (1..=slots).filter(|rows| sizes.splits(&spec, *rows, chunks)).max().unwrap_or(0);
                 attn_combine::partial_bytes(&spec, rows.next_power_of_two(), chunks)
             })
             .max();
+        let route_words = spec.layers.iter().filter_map(|layer| experts::spec_of(&layer.mlp));
+        let route_words = route_words.map(|spec| spec.route_words(rows)).max().unwrap_or(0);
         let stride = logits_stride(spec.vocab_size);
         let scan_blocks = spec.vocab_size.div_ceil(VOCAB_BLOCK);
         let kv_bytes = kv.iter().map(|(keys, values): &(Slice, Slice)| keys.bytes + values.bytes).sum();
@@ -195,6 +229,11 @@ impl Buffers {
             gate: floats("gate", rows, apart)?,
             up: floats("up", rows, apart)?,
             activated: floats("activated", rows, widths.intermediate)?,
+            sublayer: floats("sublayer outputs", rows, widths.sublayer)?,
+            scores: floats("expert scores", rows, widths.experts)?,
+            chosen: storage("chosen experts", rows * widths.chosen * 8)?,
+            routes: storage("expert routes", route_words * 4)?,
+            expert_outputs: floats("expert outputs", rows, widths.expert_outputs)?,
             wanted: floats("wanted rows", sizes.logit_rows.next_multiple_of(8), spec.hidden_size)?,
             logits: floats("logits", sizes.logit_rows, stride)?,
             scanned: storage("scanned", sizes.logit_rows * scan_blocks * 16)?,

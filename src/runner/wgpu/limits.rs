@@ -1,19 +1,18 @@
 //! What the kernels and the adapter ask of a model, checked before anything is loaded.
 
+use crate::base::DType;
 use crate::config::{ContextChoice, EngineConfig};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::attention;
+use crate::kernels::experts::MOST_EXPERTS;
 use crate::model::files::ModelFiles;
-use crate::model::spec::ModelSpec;
+use crate::model::spec::{MlpKind, ModelSpec, NormKind};
+use crate::weights::pack::device_bytes;
 
-/// Bytes that the weights take in the files, which is what they take on the device but for padding.
-pub(super) fn weight_bytes(files: &ModelFiles) -> u64 {
-    let bytes = files
-        .tensors
-        .infos()
-        .map(|info| info.shape.iter().product::<usize>() / info.dtype.block_elements() * info.dtype.block_bytes());
-    bytes.sum::<usize>() as u64
+/// Bytes that the weights take on the device, but for padding; full precision counts as `quantize` if that is asked for.
+pub(super) fn weight_bytes(files: &ModelFiles, quantize: Option<DType>) -> u64 {
+    files.tensors.infos().map(|info| device_bytes(info, quantize)).sum()
 }
 
 /// Shortens the context to what the attention kernel can walk on this adapter.
@@ -41,17 +40,114 @@ pub(super) fn limit_context(spec: &ModelSpec, config: &EngineConfig, gpu: &Gpu) 
     }
 }
 
-/// What the kernels ask of a model's dimensions.
+/// What the kernels ask of a model.
+///
+/// # Errors
+/// Names what is not supported.
 pub(super) fn check_shape(spec: &ModelSpec) -> Result<()> {
-    for layer in &spec.layers {
-        let head_dim = layer.attn.head_dim;
-        let rotary_dim = layer.attn.rope.map_or(0, |rope| spec.ropes[rope].rotary_dim);
-        if !head_dim.is_multiple_of(8) || head_dim > 512 || !rotary_dim.is_multiple_of(4) {
-            return Err(Error::load(format!(
-                "heads of {head_dim} elements, {rotary_dim} of them rotating, are not supported: octavo needs a \
-                 multiple of 8 up to 512, and of 4"
-            )));
+    let refuse = |index: usize, what: String| Err(Error::load(format!("layer {index} has {what}")));
+    for (index, layer) in spec.layers.iter().enumerate() {
+        let attn = &layer.attn;
+        let head_dim = attn.head_dim;
+        if !head_dim.is_multiple_of(8) || head_dim > 512 {
+            return refuse(index, format!("heads of {head_dim} elements, but octavo needs a multiple of 8 up to 512"));
+        }
+        let rotary_dim = attn.rope.map_or(0, |rope| spec.ropes[rope].rotary_dim);
+        if !rotary_dim.is_multiple_of(2) || rotary_dim > head_dim {
+            return refuse(
+                index,
+                format!(
+                    "{rotary_dim} rotating elements in heads of {head_dim}, but octavo needs an even number of them"
+                ),
+            );
+        }
+        if attn.window == Some(0) {
+            return refuse(index, "an attention window of 0 tokens, but a token sees at least itself".into());
+        }
+        let norms = [layer.attn_post_norm, layer.mlp_post_norm, attn.qk_norm.map(|qk_norm| qk_norm.norm)];
+        if norms.into_iter().flatten().any(|norm| norm.kind == NormKind::Layer) {
+            return refuse(
+                index,
+                "a layer norm of heads or after a sublayer, but octavo supports only root-mean-square norms there"
+                    .into(),
+            );
+        }
+        if let MlpKind::Experts { count, chosen, .. } = layer.mlp.kind
+            && !(1..=count.min(MOST_EXPERTS)).contains(&chosen)
+        {
+            return refuse(index, format!("{chosen} chosen of {count} experts"));
+        }
+        if let MlpKind::Experts { count, .. } = layer.mlp.kind
+            && count > MOST_EXPERTS
+        {
+            return refuse(index, format!("{count} experts, but octavo supports at most {MOST_EXPERTS}"));
         }
     }
     Ok(())
+}
+
+/// The most past tokens that any layer sees, if no layer sees a whole context of `max_model_len`.
+pub(super) fn widest_window(spec: &ModelSpec, max_model_len: usize) -> Option<u32> {
+    let windows = spec.layers.iter().map(|layer| layer.attn.window.filter(|window| *window < max_model_len));
+    windows.collect::<Option<Vec<_>>>()?.into_iter().max().map(|window| window as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::spec::{AttnSpec, LayerSpec, MlpSpec, NormSpec};
+
+    fn spec(windows: &[Option<usize>]) -> ModelSpec {
+        let norm = NormSpec::rms(1e-6);
+        let layer = |&window: &Option<usize>| {
+            let attn = AttnSpec { window, ..AttnSpec::plain(4, 2, 16) };
+            LayerSpec::pre_norm(norm, attn, MlpSpec::silu_gated(64))
+        };
+        ModelSpec {
+            family: "test",
+            vocab_size: 32,
+            hidden_size: 64,
+            max_position_embeddings: 512,
+            embed_scale: 1.0,
+            learned_positions: false,
+            layers: windows.iter().map(layer).collect(),
+            final_norm: norm,
+            tied_head: true,
+            final_softcap: None,
+            ropes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn memory_slides_only_if_every_layer_does() {
+        assert_eq!(widest_window(&spec(&[Some(24), Some(64)]), 512), Some(64));
+        assert_eq!(widest_window(&spec(&[Some(24), None]), 512), None);
+        // A window of the whole context is none.
+        assert_eq!(widest_window(&spec(&[Some(24), Some(512)]), 512), None);
+    }
+
+    #[test]
+    fn what_kernels_cannot_do_is_named() {
+        assert!(check_shape(&spec(&[Some(24), None])).is_ok());
+        let message = |change: fn(&mut LayerSpec)| {
+            let mut spec = spec(&[None, None]);
+            change(&mut spec.layers[1]);
+            check_shape(&spec).unwrap_err().to_string()
+        };
+        assert!(message(|layer| layer.attn.head_dim = 12).contains("layer 1 has heads of 12 elements"));
+        assert!(message(|layer| layer.attn.window = Some(0)).contains("window of 0"));
+        let layer_norm = |layer: &mut LayerSpec| {
+            layer.mlp_post_norm = Some(NormSpec { kind: NormKind::Layer, eps: 0.0 });
+        };
+        assert!(message(layer_norm).contains("layer norm"));
+        let experts = |count, chosen| MlpKind::Experts { count, chosen, normalize: true };
+        for (kind, named) in
+            [(experts(8, 9), "9 chosen of 8"), (experts(600, 8), "600 experts"), (experts(8, 0), "0 chosen")]
+        {
+            let mut spec = spec(&[None]);
+            spec.layers[0].mlp.kind = kind;
+            let message = check_shape(&spec).unwrap_err().to_string();
+            assert!(message.contains(named), "{message}");
+        }
+    }
 }

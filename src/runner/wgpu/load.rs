@@ -1,20 +1,23 @@
 //! Puts a model on the device: weights repacked and uploaded in bounded pieces, and the parameters of every dispatch.
 
 use super::arena::Arena;
-use super::matrix::{DeviceMatrix, Product, Target};
+use super::attention::Attention;
+use super::forward::Recording;
+use super::limits::weight_bytes;
+use super::matrix::{DeviceMatrix, Planes, Product, Reads, Target};
+use super::mlp::Mlp;
+use super::norms::{Norm, NormTensors, Residual};
+use crate::base::DType;
 use crate::config::{KvDtype, LoadProgress, LoadStage};
 use crate::error::Result;
 use crate::gpu::Gpu;
 use crate::gpu::memory::{Slice, Use};
 use crate::gpu::upload::Uploader;
-use crate::kernels::act_mul::ActMulParams;
-use crate::kernels::embed::EmbedParams;
+use crate::kernels::embed::{self, EmbedParams, Table};
 use crate::kernels::matmul::Epilogue;
-use crate::kernels::norm::NormParams;
-use crate::kernels::{attention, rope_kv};
 use crate::model::files::ModelFiles;
 use crate::model::rope::cos_sin_table;
-use crate::model::spec::{LayerSpec, NormSpec, TensorRole};
+use crate::model::spec::TensorRole;
 use crate::weights::pack::{Arrangement, FusedMatrix};
 use crate::weights::tensors::MatrixRef;
 
@@ -24,11 +27,21 @@ pub(super) struct Loader<'a> {
     pub(super) uploader: Uploader<'a>,
     pub(super) binding_limit: u64,
     pub(super) scratch: [Vec<u32>; 3],
+    /// Format that full-precision matrices are rounded to.
+    quantize: Option<DType>,
     params: Arena,
     vectors: Arena,
+    weights: WeightBytes,
     done: u64,
     total: u64,
     progress: &'a mut dyn FnMut(LoadProgress),
+}
+
+/// Bytes of weights: all of them, and those that one decode step of a single sequence reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WeightBytes {
+    pub(super) total: u64,
+    pub(super) per_step: u64,
 }
 
 impl<'a> Loader<'a> {
@@ -36,19 +49,19 @@ impl<'a> Loader<'a> {
         gpu: &'a Gpu,
         files: &ModelFiles,
         binding_limit: u64,
+        quantize: Option<DType>,
         progress: &'a mut dyn FnMut(LoadProgress),
     ) -> Self {
-        let elements = |shape: &[usize]| shape.iter().product::<usize>();
-        let total = (files.tensors.infos())
-            .map(|info| elements(&info.shape) / info.dtype.block_elements() * info.dtype.block_bytes())
-            .sum::<usize>() as u64;
+        let total = weight_bytes(files, quantize);
         Self {
             gpu,
             uploader: Uploader::new(gpu),
             binding_limit,
             scratch: Default::default(),
+            quantize,
             params: Arena::new("dispatch parameters", Use::Uniform),
             vectors: Arena::new("norms and biases", Use::Storage),
+            weights: WeightBytes::default(),
             done: 0,
             total,
             progress,
@@ -62,60 +75,95 @@ impl<'a> Loader<'a> {
         (self.progress)(LoadProgress { stage: LoadStage::Uploading, done, total: self.total });
     }
 
+    /// Takes note of a matrix: its bytes, and those that a decode step reads.
+    pub(super) fn count(&mut self, bytes: u64, per_step: u64) {
+        self.weights.total += bytes;
+        self.weights.per_step += per_step;
+    }
+
     /// Stores the parameters of a dispatch.
     pub(super) fn params(&mut self, bytes: &[u8]) -> Result<Slice> {
         self.params.push(self.gpu, &mut self.uploader, bytes)
     }
 
     /// Stores a small vector.
-    fn vector(&mut self, values: &[f32]) -> Result<Slice> {
+    pub(super) fn vector(&mut self, values: &[f32]) -> Result<Slice> {
         self.vectors.push(self.gpu, &mut self.uploader, bytemuck::cast_slice(values))
     }
 
-    fn matrix(&mut self, label: &str, parts: Vec<MatrixRef<'_>>, kind: Arrangement) -> Result<DeviceMatrix> {
+    /// Loads one matrix of several parts.
+    pub(super) fn matrix(&mut self, label: &str, parts: Vec<MatrixRef<'_>>, kind: Arrangement) -> Result<DeviceMatrix> {
+        let fused = FusedMatrix::new(parts, kind).map_err(|error| error.context(label))?.quantized(self.quantize)?;
+        DeviceMatrix::load(self, label, &fused, kind)
+    }
+
+    /// Loads a matrix that keeps its precision whatever the others are rounded to.
+    pub(super) fn exact_matrix(&mut self, label: &str, parts: Vec<MatrixRef<'_>>) -> Result<DeviceMatrix> {
+        let kind = Arrangement::Stacked;
         let fused = FusedMatrix::new(parts, kind).map_err(|error| error.context(label))?;
         DeviceMatrix::load(self, label, &fused, kind)
     }
 
-    fn norm(&mut self, files: &ModelFiles, role: TensorRole, spec: NormSpec, first_sample: usize) -> Result<Norm> {
-        let weight = files.tensors.vector(role)?;
-        let width = (weight.len() / 4) as u32;
-        let params = NormParams { width, eps: spec.eps, first_sample: first_sample as u32, reserved: 0 };
-        Ok(Norm { weight: self.vector(&weight)?, params: self.params(bytemuck::bytes_of(&params))? })
+    /// Loads a matrix for each expert, of the parts of each.
+    pub(super) fn experts(
+        &mut self,
+        label: &str,
+        experts: Vec<Vec<MatrixRef<'_>>>,
+        kind: Arrangement,
+    ) -> Result<DeviceMatrix> {
+        let quantize = self.quantize;
+        let fused = experts.into_iter().map(|parts| FusedMatrix::new(parts, kind)?.quantized(quantize));
+        let fused = fused.collect::<Result<Vec<_>>>().map_err(|error| error.context(label))?;
+        DeviceMatrix::load_experts(self, label, &fused, kind)
     }
 }
 
-/// A norm's weight and parameters.
-pub(super) struct Norm {
-    pub(super) weight: Slice,
-    pub(super) params: Slice,
+/// A table whose vectors begin the residual stream: tokens, or learned positions.
+pub(super) struct EmbedTable {
+    table: Table,
+    dtype: DType,
+    /// Planes and parameters of each shard.
+    shards: Vec<(Planes, Slice)>,
 }
 
-/// One shard of the embedding.
-pub(super) struct EmbedShard {
-    pub(super) planes: Vec<(&'static str, Slice)>,
-    pub(super) params: Slice,
-}
+impl EmbedTable {
+    fn new(loader: &mut Loader<'_>, table: Table, matrix: &DeviceMatrix, scale: f32) -> Result<Self> {
+        let mut shards = Vec::with_capacity(matrix.shards.len());
+        for shard in &matrix.shards {
+            let params = EmbedParams {
+                blocks: matrix.blocks as u32,
+                first_entry: shard.outputs.start as u32,
+                entry_count: shard.outputs.len() as u32,
+                scale,
+            };
+            shards.push((shard.planes.clone(), loader.params(bytemuck::bytes_of(&params))?));
+        }
+        Ok(Self { table, dtype: matrix.dtype, shards })
+    }
 
-/// The MLP's first half: one fused product, or two and their combination where the formats differ.
-pub(super) enum GateUp {
-    Fused(Product),
-    Apart { gate: Product, up: Product, act_mul: Slice },
+    /// Records the look-up of every row.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn record(&self, step: &mut Recording<'_>) -> Result<()> {
+        let b = step.buffers;
+        let variant = embed::variant(self.dtype, self.table, &step.gpu.profile);
+        let label = if self.table == Table::Tokens { "embed" } else { "positions" };
+        for (planes, params) in &self.shards {
+            let mut arguments = vec![("rows", &b.rows), ("x", &b.hidden), ("params", params)];
+            arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
+            step.dispatch(label, &variant, &arguments, embed::grid(step.rows))?;
+        }
+        Ok(())
+    }
 }
 
 /// One layer, ready to record.
 pub(super) struct DeviceLayer {
-    pub(super) attn_norm: Norm,
-    pub(super) qkv: Vec<Product>,
-    pub(super) head_norms: Option<Slice>,
-    pub(super) rope: rope_kv::Spec,
-    pub(super) cos_sin: Slice,
-    pub(super) attention: attention::Spec,
-    pub(super) output: Product,
-    pub(super) mlp_norm: Norm,
-    pub(super) gate_up: GateUp,
-    pub(super) down: Product,
-    pub(super) intermediate_size: usize,
+    /// Around attention and MLP.
+    pub(super) residuals: [Residual; 2],
+    pub(super) attention: Attention,
+    pub(super) mlp: Mlp,
 }
 
 /// One pass over wanted rows: as many as the logits buffer holds.
@@ -126,14 +174,11 @@ pub(super) struct HeadRound {
 
 /// All weights of a model, and how they are used.
 pub(super) struct DeviceModel {
-    pub(super) embed_dtype: crate::base::DType,
-    pub(super) embed: Vec<EmbedShard>,
+    /// Tokens, and positions where they are learned.
+    pub(super) embed: Vec<EmbedTable>,
     pub(super) layers: Vec<DeviceLayer>,
     pub(super) rounds: Vec<HeadRound>,
-    /// Bytes of all weights.
-    pub(super) weight_bytes: u64,
-    /// Bytes that one decode step reads: everything but the embedding of a model with a head of its own.
-    pub(super) bytes_per_step: u64,
+    pub(super) weights: WeightBytes,
 }
 
 /// Sizes that parameters depend on.
@@ -152,141 +197,62 @@ impl DeviceModel {
     /// # Errors
     /// A broken file, too little memory, or a lost device.
     pub(super) fn load(loader: &mut Loader<'_>, files: &ModelFiles, shape: &Shape) -> Result<Self> {
-        let spec = &files.spec;
+        let (spec, tensors) = (&files.spec, &files.tensors);
         let mut tables = Vec::new();
         for rope in &spec.ropes {
             tables.push(loader.vector(bytemuck::cast_slice(&cos_sin_table(rope, shape.max_model_len)))?);
         }
-        let embedding =
-            loader.matrix("embedding", vec![files.tensors.matrix(TensorRole::Embed)?], Arrangement::Stacked)?;
+        let embedding = loader.matrix("embedding", vec![tensors.matrix(TensorRole::Embed)?], Arrangement::Stacked)?;
+        loader.count(embedding.bytes(), if spec.tied_head { embedding.bytes() } else { 0 });
+        let mut embed = vec![EmbedTable::new(loader, Table::Tokens, &embedding, spec.embed_scale)?];
+        if spec.learned_positions {
+            let positions = loader.exact_matrix("positions", vec![tensors.matrix(TensorRole::Positions)?])?;
+            loader.count(positions.bytes(), 0);
+            embed.push(EmbedTable::new(loader, Table::Positions, &positions, 1.0)?);
+        }
         let own_head = match spec.tied_head {
             true => None,
             false => {
-                let parts = vec![files.tensors.matrix(TensorRole::Head)?];
+                let parts = vec![tensors.matrix(TensorRole::Head)?];
                 Some(loader.matrix("output head", parts, Arrangement::Stacked)?)
             }
         };
-        let mut embed = Vec::new();
-        for shard in &embedding.shards {
-            let params = EmbedParams {
-                blocks: embedding.blocks as u32,
-                first_token: shard.outputs.start as u32,
-                token_count: shard.outputs.len() as u32,
-                reserved: 0,
-            };
-            let params = loader.params(bytemuck::bytes_of(&params))?;
-            embed.push(EmbedShard { planes: shard.planes.clone(), params });
-        }
-        let mut matrix_bytes = 0;
+        loader
+            .count(own_head.as_ref().map_or(0, DeviceMatrix::bytes), own_head.as_ref().map_or(0, DeviceMatrix::bytes));
+
         let mut layers = Vec::with_capacity(spec.layers.len());
-        for (index, layer) in spec.layers.iter().enumerate() {
-            let table = layer.attn.rope.ok_or_else(|| crate::error::Error::load("layers without rotation"))?;
-            let cos_sin = tables[table].clone();
-            let rope = rope_kv::Spec::new(&layer.attn, &spec.ropes[table], shape.kv);
-            layers.push(load_layer(loader, files, index, layer, cos_sin, rope, shape.kv, &mut matrix_bytes)?);
+        for (index, residuals) in Residual::load_all(loader, files)?.into_iter().enumerate() {
+            let [around_attention, around_mlp] = &residuals;
+            let attention = Attention::load(loader, files, index, &tables, around_attention, shape)?;
+            let mlp = Mlp::load(loader, files, index, around_mlp)?;
+            layers.push(DeviceLayer { residuals, attention, mlp });
         }
+
         let head = own_head.as_ref().unwrap_or(&embedding);
+        let norm =
+            NormTensors { spec: spec.final_norm, weight: TensorRole::FinalNorm, bias: TensorRole::FinalNormBias };
+        let target = Target {
+            cap: spec.final_softcap,
+            ..Target::rows(
+                logits_stride(spec.vocab_size),
+                if spec.final_softcap.is_some() { Epilogue::SoftCap } else { Epilogue::Store },
+            )
+        };
         let mut rounds = Vec::with_capacity(shape.rounds);
         for round in 0..shape.rounds {
             let first = round * shape.logit_rows;
-            let norm = loader.norm(files, TensorRole::FinalNorm, spec.final_norm, first)?;
-            let samples = Some((first, shape.logit_rows));
-            let target = Target { offset: 0, stride: logits_stride(spec.vocab_size), samples };
-            rounds.push(HeadRound { norm, head: Product::new(loader, "head", head, Epilogue::Store, None, target)? });
+            let target = Target { reads: Reads::Samples(first, shape.logit_rows), ..target.clone() };
+            rounds.push(HeadRound {
+                norm: Norm::load(loader, files, norm, first)?,
+                head: Product::new(loader, "head", head, target)?,
+            });
         }
         loader.uploader.flush()?;
-        let bytes_per_step = matrix_bytes + head.bytes();
-        let weight_bytes = matrix_bytes + embedding.bytes() + own_head.as_ref().map_or(0, DeviceMatrix::bytes);
-        Ok(Self { embed_dtype: embedding.dtype, embed, layers, rounds, weight_bytes, bytes_per_step })
+        Ok(Self { embed, layers, rounds, weights: loader.weights })
     }
 }
 
 /// Elements from one row of logits to the next.
 pub(super) fn logits_stride(vocab_size: usize) -> usize {
     vocab_size.next_multiple_of(32)
-}
-
-#[allow(clippy::too_many_arguments)] // all of one layer
-fn load_layer(
-    loader: &mut Loader<'_>,
-    files: &ModelFiles,
-    index: usize,
-    spec: &LayerSpec,
-    cos_sin: Slice,
-    rope: rope_kv::Spec,
-    kv: KvDtype,
-    matrix_bytes: &mut u64,
-) -> Result<DeviceLayer> {
-    use TensorRole as R;
-    let tensors = &files.tensors;
-    let attn = &spec.attn;
-    let label = |name: &str| format!("layer {index} {name}");
-    let whole = |stride| Target { offset: 0, stride, samples: None };
-
-    let bias = match attn.qkv_bias {
-        true => {
-            let mut bias = tensors.vector(R::QueryBias(index))?;
-            bias.extend(tensors.vector(R::KeyBias(index))?);
-            bias.extend(tensors.vector(R::ValueBias(index))?);
-            Some(loader.vector(&bias)?)
-        }
-        false => None,
-    };
-    let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::Store };
-    let width = attn.query_width() + 2 * attn.kv_width();
-    let mut qkv = Vec::new();
-    let mut offset = 0;
-    let projections = [R::Query(index), R::Key(index), R::Value(index)];
-    let projections = projections.into_iter().map(|role| tensors.matrix(role)).collect::<Result<Vec<_>>>()?;
-    // Neighbours of one format become one product; files of mixed precision keep the value projection wider.
-    for parts in projections.chunk_by(|left, right| left.dtype == right.dtype) {
-        let matrix = loader.matrix(&label("qkv"), parts.to_vec(), Arrangement::Stacked)?;
-        let target = Target { offset, stride: width, samples: None };
-        qkv.push(Product::new(loader, "qkv", &matrix, epilogue, bias.clone(), target)?);
-        offset += matrix.outputs;
-        *matrix_bytes += matrix.bytes();
-    }
-    let head_norms = match attn.qk_norm {
-        Some(_) => {
-            let mut norms = tensors.vector(R::QueryNorm(index))?;
-            norms.extend(tensors.vector(R::KeyNorm(index))?);
-            Some(loader.vector(&norms)?)
-        }
-        None => None,
-    };
-    let output = loader.matrix(&label("output"), vec![tensors.matrix(R::Output(index))?], Arrangement::Stacked)?;
-    let down = loader.matrix(&label("down"), vec![tensors.matrix(R::Down(index))?], Arrangement::Stacked)?;
-    *matrix_bytes += output.bytes() + down.bytes();
-
-    let intermediate = spec.mlp.intermediate_size;
-    let (gate, up) = (tensors.matrix(R::Gate(index))?, tensors.matrix(R::Up(index))?);
-    let gate_up = if gate.dtype == up.dtype {
-        let matrix = loader.matrix(&label("gate and up"), vec![gate, up], Arrangement::GateUp)?;
-        *matrix_bytes += matrix.bytes();
-        GateUp::Fused(Product::new(loader, "gate_up", &matrix, Epilogue::SiluMul, None, whole(intermediate))?)
-    } else {
-        let gate = loader.matrix(&label("gate"), vec![gate], Arrangement::Stacked)?;
-        let up = loader.matrix(&label("up"), vec![up], Arrangement::Stacked)?;
-        *matrix_bytes += gate.bytes() + up.bytes();
-        let params = ActMulParams { width: (intermediate / 4) as u32, reserved: [0; 3] };
-        GateUp::Apart {
-            gate: Product::new(loader, "gate", &gate, Epilogue::Store, None, whole(intermediate))?,
-            up: Product::new(loader, "up", &up, Epilogue::Store, None, whole(intermediate))?,
-            act_mul: loader.params(bytemuck::bytes_of(&params))?,
-        }
-    };
-    let hidden = files.spec.hidden_size;
-    Ok(DeviceLayer {
-        attn_norm: loader.norm(files, R::AttnNorm(index), spec.attn_norm.unwrap_or(NormSpec::rms(0.0)), 0)?,
-        qkv,
-        head_norms,
-        rope,
-        cos_sin,
-        attention: attention::Spec::new(attn, kv),
-        output: Product::new(loader, "output", &output, Epilogue::Add, None, whole(hidden))?,
-        mlp_norm: loader.norm(files, R::MlpNorm(index), spec.mlp_norm.unwrap_or(NormSpec::rms(0.0)), 0)?,
-        gate_up,
-        down: Product::new(loader, "down", &down, Epilogue::Add, None, whole(hidden))?,
-        intermediate_size: intermediate,
-    })
 }

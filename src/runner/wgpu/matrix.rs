@@ -1,34 +1,40 @@
-//! A weight matrix on the device: its planes, cut by rows into shards that a binding can hold.
+//! A weight matrix on the device: its planes, cut by rows into shards that a binding can hold. The matrices of a mixture's experts
+//! stand one after another and are cut between experts.
 
+use super::forward::Recording;
 use super::load::Loader;
 use crate::base::DType;
-use crate::error::Result;
-use crate::gpu::memory::{Slice, Use};
-use crate::gpu::{Gpu, Profile, Recorder};
-use crate::kernels::matmul::{self, Epilogue, MatmulParams};
-use crate::weights::pack::{Arrangement, FusedMatrix};
+use crate::error::{Error, Result};
+use crate::gpu::memory::{Buffer, Slice, Use};
+use crate::kernels::matmul::{self, Batch, Epilogue, MatmulParams};
+use crate::weights::pack::{Arrangement, FusedMatrix, PlaneWords};
 use crate::weights::shards::shard_groups;
 use std::ops::Range;
 
-/// The planes of one matrix.
+/// The planes of one matrix, or of the matrices of several experts.
 pub(super) struct DeviceMatrix {
     pub(super) dtype: DType,
     /// Blocks of 32 columns.
     pub(super) blocks: usize,
-    /// Output columns of a product: rows, or half of them where gate and up share the matrix.
+    /// Output columns of a product: rows (of one expert), or half of them where gate and up share the matrix.
     pub(super) outputs: usize,
     pub(super) shards: Vec<Shard>,
 }
 
-/// Some groups of rows of a matrix.
+/// Some groups of rows of a matrix, or the matrices of some experts.
 pub(super) struct Shard {
     /// (name in the shader, plane).
-    pub(super) planes: Vec<(&'static str, Slice)>,
-    /// Groups of 32 rows.
+    pub(super) planes: Planes,
+    /// Groups of 32 rows, of one expert.
     pub(super) groups: usize,
     /// Outputs of the product that this shard computes.
     pub(super) outputs: Range<usize>,
+    /// Experts whose matrices it holds; one where there are none.
+    pub(super) experts: Range<usize>,
 }
+
+/// (name in the shader, plane).
+pub(super) type Planes = Vec<(&'static str, Slice)>;
 
 /// Host memory for repacking: pieces of this size are packed in parallel and uploaded.
 const PIECE_BYTES: usize = 16 << 20;
@@ -44,21 +50,60 @@ impl DeviceMatrix {
         matrix: &FusedMatrix<'_>,
         kind: Arrangement,
     ) -> Result<Self> {
-        let words = matrix.plane_words_per_group();
-        let limit = loader.binding_limit as usize;
-        let ranges = shard_groups(matrix.groups(), 4 * words.codes.max(words.scales).max(words.bits), limit)?;
-        let (outputs, outputs_per_group) = match kind {
-            Arrangement::Stacked => (matrix.rows(), 32),
-            Arrangement::GateUp => (matrix.rows() / 2, 16),
-        };
+        let largest = largest_plane_bytes(matrix);
+        let ranges = shard_groups(matrix.groups(), largest, loader.binding_limit as usize)?;
+        let (outputs, outputs_per_group) = outputs(matrix, kind);
         let mut shards = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let planes = load_groups(loader, label, matrix, range.clone())?;
+            let planes = UploadedPlanes::new(loader, label, matrix.plane_words_per_group(), range.len())?;
+            planes.fill(loader, matrix, range.clone(), 0)?;
             let first = range.start * outputs_per_group;
             let last = (range.end * outputs_per_group).min(outputs);
-            shards.push(Shard { planes, groups: range.len(), outputs: first..last });
+            shards.push(Shard { planes: planes.finish(), groups: range.len(), outputs: first..last, experts: 0..1 });
         }
         Ok(Self { dtype: matrix.dtype(), blocks: matrix.blocks(), outputs, shards })
+    }
+
+    /// Repacks the matrices of experts, all of one shape, and uploads them one after another.
+    ///
+    /// # Errors
+    /// Formats differ, an expert fits no binding, out of memory, or the device was lost.
+    pub(super) fn load_experts(
+        loader: &mut Loader<'_>,
+        label: &str,
+        experts: &[FusedMatrix<'_>],
+        kind: Arrangement,
+    ) -> Result<Self> {
+        let Some(first) = experts.first() else {
+            return Err(Error::bug(format!("{label}: a mixture without experts")));
+        };
+        if let Some(other) = experts.iter().find(|expert| expert.dtype() != first.dtype()) {
+            return Err(Error::load(format!(
+                "{label}: experts of different types ({} and {}) are not supported; convert the model again with one type \
+                 for all experts of a layer",
+                first.dtype(),
+                other.dtype()
+            )));
+        }
+        let groups = first.groups();
+        let expert_bytes = groups * largest_plane_bytes(first);
+        if expert_bytes > loader.binding_limit as usize {
+            return Err(Error::memory(format!(
+                "{label}: one expert needs {expert_bytes} bytes, but a binding of this device holds {}; raise the binding \
+                 limit or choose a more quantised file",
+                loader.binding_limit
+            )));
+        }
+        let (outputs, _) = outputs(first, kind);
+        let mut shards = Vec::new();
+        for range in shard_groups(experts.len(), expert_bytes, loader.binding_limit as usize)? {
+            let planes = UploadedPlanes::new(loader, label, first.plane_words_per_group(), groups * range.len())?;
+            for (place, expert) in experts[range.clone()].iter().enumerate() {
+                planes.fill(loader, expert, 0..groups, place * groups)?;
+            }
+            shards.push(Shard { planes: planes.finish(), groups, outputs: 0..outputs, experts: range });
+        }
+        Ok(Self { dtype: first.dtype(), blocks: first.blocks(), outputs, shards })
     }
 
     /// Bytes of all planes.
@@ -67,37 +112,69 @@ impl DeviceMatrix {
     }
 }
 
-fn load_groups(
-    loader: &mut Loader<'_>,
-    label: &str,
-    matrix: &FusedMatrix<'_>,
-    range: Range<usize>,
-) -> Result<Vec<(&'static str, Slice)>> {
+fn largest_plane_bytes(matrix: &FusedMatrix<'_>) -> usize {
     let words = matrix.plane_words_per_group();
-    let sizes = [("codes", words.codes), ("scales", words.scales), ("bits", words.bits)];
-    let mut buffers = Vec::new();
-    for (name, words) in sizes.into_iter().filter(|(_, words)| *words > 0) {
-        let bytes = (range.len() * words * 4) as u64;
-        buffers.push((name, words, loader.gpu.memory.create(&format!("{label} {name}"), bytes, Use::Storage)?));
+    4 * words.codes.max(words.scales).max(words.bits)
+}
+
+/// Outputs of a product, all and by group.
+fn outputs(matrix: &FusedMatrix<'_>, kind: Arrangement) -> (usize, usize) {
+    match kind {
+        Arrangement::Stacked => (matrix.rows(), 32),
+        Arrangement::GateUp => (matrix.rows() / 2, 16),
     }
-    let per_piece = (PIECE_BYTES / (4 * words.codes)).max(1);
-    let mut scratch = std::mem::take(&mut loader.scratch);
-    for first in range.clone().step_by(per_piece) {
-        let piece = first..(first + per_piece).min(range.end);
-        for (plane, (_, words)) in scratch.iter_mut().zip(sizes) {
-            plane.resize(piece.len() * words, 0);
+}
+
+/// Planes that are being filled.
+struct UploadedPlanes {
+    /// Name, words of a group, and buffer of each plane that the format has.
+    planes: [Option<(&'static str, usize, Buffer)>; 3],
+}
+
+impl UploadedPlanes {
+    fn new(loader: &Loader<'_>, label: &str, words: PlaneWords, groups: usize) -> Result<Self> {
+        let mut planes = [None, None, None];
+        let sizes = [("codes", words.codes), ("scales", words.scales), ("bits", words.bits)];
+        for (plane, (name, words)) in planes.iter_mut().zip(sizes).filter(|(_, (_, words))| *words > 0) {
+            let bytes = (groups * words * 4) as u64;
+            *plane = Some((name, words, loader.gpu.memory.create(&format!("{label} {name}"), bytes, Use::Storage)?));
         }
-        let [codes, scales, bits] = &mut scratch;
-        matrix.pack(piece.clone(), codes, scales, bits);
-        for (name, words, buffer) in &buffers {
-            let (_, plane) = sizes.iter().zip(&scratch).find(|((plane, _), _)| plane == name).expect("same names");
-            let offset = ((piece.start - range.start) * words * 4) as u64;
-            loader.uploader.write(buffer, offset, bytemuck::cast_slice(plane))?;
-        }
-        loader.advance(piece.len() * (words.codes + words.scales + words.bits) * 4);
+        Ok(Self { planes })
     }
-    loader.scratch = scratch;
-    Ok(buffers.into_iter().map(|(name, _, buffer)| (name, buffer.whole())).collect())
+
+    /// Uploads `groups` of `matrix` behind the first `offset` groups of the planes, in pieces.
+    fn fill(
+        &self,
+        loader: &mut Loader<'_>,
+        matrix: &FusedMatrix<'_>,
+        groups: Range<usize>,
+        offset: usize,
+    ) -> Result<()> {
+        let words = self.planes.each_ref().map(|plane| plane.as_ref().map_or(0, |(_, words, _)| *words));
+        let per_piece = (PIECE_BYTES / (4 * words[0].max(1))).max(1);
+        let mut scratch = std::mem::take(&mut loader.scratch);
+        for first in groups.clone().step_by(per_piece) {
+            let piece = first..(first + per_piece).min(groups.end);
+            for (plane, words) in scratch.iter_mut().zip(words) {
+                plane.resize(piece.len() * words, 0);
+            }
+            let [codes, scales, bits] = &mut scratch;
+            matrix.pack(piece.clone(), codes, scales, bits);
+            for (plane, words) in self.planes.iter().zip(&scratch) {
+                if let Some((_, per_group, buffer)) = plane {
+                    let at = ((offset + piece.start - groups.start) * per_group * 4) as u64;
+                    loader.uploader.write(buffer, at, bytemuck::cast_slice(words))?;
+                }
+            }
+            loader.advance(piece.len() * words.iter().sum::<usize>() * 4);
+        }
+        loader.scratch = scratch;
+        Ok(())
+    }
+
+    fn finish(self) -> Planes {
+        self.planes.into_iter().flatten().map(|(name, _, buffer)| (name, buffer.whole())).collect()
+    }
 }
 
 /// One use of a matrix in the forward pass: where a product reads and writes.
@@ -109,21 +186,60 @@ pub(super) struct Product {
 }
 
 /// A shard's planes by name, its groups of rows, and the parameters of its dispatch.
-type ShardDispatch = (Vec<(&'static str, Slice)>, usize, Slice);
+type ShardDispatch = (Planes, usize, Slice);
 
-/// Where a product's output goes.
+/// Which rows a product reads.
 #[derive(Clone, Copy)]
+pub(super) enum Reads {
+    /// All rows of the step.
+    Rows,
+    /// Wanted rows, gathered: first sample and most samples of a pass.
+    Samples(usize, usize),
+    /// Pairs of a row and an expert, so many of which share an input row.
+    Pairs(usize),
+}
+
+/// What a product does besides multiplying.
+#[derive(Clone)]
 pub(super) struct Target {
+    pub(super) reads: Reads,
     /// First output column.
     pub(super) offset: usize,
     /// Width of an output row.
     pub(super) stride: usize,
-    /// For products of wanted rows: first sample and most samples.
-    pub(super) samples: Option<(usize, usize)>,
+    pub(super) epilogue: Epilogue,
+    /// Where the epilogue adds one.
+    pub(super) bias: Option<Slice>,
+    /// Where the epilogue limits softly.
+    pub(super) cap: Option<f32>,
+}
+
+impl Target {
+    /// All rows, stored in rows of `stride`.
+    pub(super) fn rows(stride: usize, epilogue: Epilogue) -> Self {
+        Self { reads: Reads::Rows, offset: 0, stride, epilogue, bias: None, cap: None }
+    }
+}
+
+/// How many rows a product is recorded for.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    /// Rows in a register tile.
+    pub(super) tile: u32,
+    /// Tiles.
+    pub(super) tiles: usize,
+}
+
+impl Extent {
+    /// A bucket of `rows` rows.
+    pub(super) fn rows(rows: usize) -> Self {
+        let tile = matmul::tile(rows);
+        Self { tile, tiles: rows.div_ceil(tile as usize) }
+    }
 }
 
 impl Product {
-    /// Prepares the parameters of `matrix` used with `epilogue`.
+    /// Prepares the parameters of `matrix`.
     ///
     /// # Errors
     /// Out of memory.
@@ -131,12 +247,13 @@ impl Product {
         loader: &mut Loader<'_>,
         label: &'static str,
         matrix: &DeviceMatrix,
-        epilogue: Epilogue,
-        bias: Option<Slice>,
         target: Target,
     ) -> Result<Self> {
-        let spec = matmul::Spec { dtype: matrix.dtype, epilogue, sampled: target.samples.is_some() };
-        let (first_token, token_limit) = target.samples.unwrap_or((0, u32::MAX as usize));
+        let (batch, (first_sample, sample_limit), pairs_per_input) = match target.reads {
+            Reads::Rows => (Batch::Rows, (0, 0), 1),
+            Reads::Samples(first, limit) => (Batch::Samples, (first, limit), 1),
+            Reads::Pairs(sharing) => (Batch::Experts, (0, 0), sharing),
+        };
         let mut shards = Vec::with_capacity(matrix.shards.len());
         for shard in &matrix.shards {
             let params = MatmulParams {
@@ -147,36 +264,36 @@ impl Product {
                 out_offset: (target.offset + shard.outputs.start) as u32,
                 out_stride: target.stride as u32,
                 x_stride: (matrix.blocks * 8) as u32,
-                first_token: first_token as u32,
-                token_limit: token_limit as u32,
+                first_sample: first_sample as u32,
+                sample_limit: sample_limit as u32,
+                first_expert: shard.experts.start as u32,
+                expert_count: shard.experts.len() as u32,
+                pairs_per_input: pairs_per_input as u32,
+                cap: target.cap.unwrap_or(0.0),
             };
             let params = loader.params(bytemuck::bytes_of(&params))?;
             shards.push((shard.planes.clone(), shard.groups, params));
         }
-        Ok(Self { label, spec, bias, shards })
+        let spec = matmul::Spec { dtype: matrix.dtype, epilogue: target.epilogue, batch };
+        Ok(Self { label, spec, bias: target.bias, shards })
     }
 
-    /// Records the product for a bucket of `tokens` rows.
+    /// Records the product.
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn record(
-        &self,
-        gpu: &Gpu,
-        recorder: &mut Recorder,
-        inputs: &Slice,
-        x: &Slice,
-        out: &Slice,
-        tokens: usize,
-    ) -> Result<()> {
-        let profile: &Profile = &gpu.profile;
-        let tile = matmul::tile(tokens);
-        let pipeline = gpu.registry.get(&matmul::variant(&self.spec, tile, profile))?;
+    pub(super) fn record(&self, step: &mut Recording<'_>, x: &Slice, out: &Slice, extent: Extent) -> Result<()> {
+        let variant = matmul::variant(&self.spec, extent.tile, &step.gpu.profile);
+        let rows = match self.spec.batch {
+            Batch::Experts => ("routes", &step.buffers.routes),
+            Batch::Rows | Batch::Samples => ("inputs", &step.buffers.inputs),
+        };
         for (planes, groups, params) in &self.shards {
-            let mut arguments = vec![("inputs", inputs), ("x", x), ("out", out), ("params", params)];
+            let mut arguments = vec![rows, ("x", x), ("out", out), ("params", params)];
             arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
             arguments.extend(self.bias.iter().map(|bias| ("bias", bias)));
-            recorder.dispatch(gpu, self.label, &pipeline, &arguments, matmul::grid(*groups, tokens, tile, profile))?;
+            let grid = matmul::tile_grid(*groups, extent.tiles, &step.gpu.profile);
+            step.dispatch(self.label, &variant, &arguments, grid)?;
         }
         Ok(())
     }

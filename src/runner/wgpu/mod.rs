@@ -1,27 +1,34 @@
 //! Runs plans on a GPU: plan -> inputs -> bundle -> submission -> results, one submission late.
 
 mod arena;
+mod attention;
 mod budget;
 mod buffers;
+mod experts;
 mod forward;
 mod limits;
 mod load;
 mod matrix;
+mod mlp;
+mod moves;
+mod norms;
 mod profile;
 mod warm_up;
 
 use self::budget::Budget;
 use self::buffers::{Buffers, Sizes};
 use self::forward::Forward;
-use self::load::{DeviceModel, GateUp, Loader, Shape, logits_stride};
+use self::load::{DeviceModel, Loader, Shape, logits_stride};
+use self::moves::{Moves, Moving};
 pub use self::profile::KernelCost;
-use super::{Capacity, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
+use super::move_rules::MoveRules;
+use super::{Capacity, Costs, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
 use crate::base::{BLOCK_TOKENS, Epoch, KV_CHUNK, ceil_div};
 use crate::config::{EngineConfig, LoadProgress, LoadStage, RunnerInfo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gpu::device::ShaderMode;
 use crate::gpu::memory::Slice;
-use crate::gpu::readback::{Readback, Repeat};
+use crate::gpu::readback::{Prelude, Readback, Repeat};
 use crate::gpu::{AdapterChoice, Bundle, Gpu, Recorder};
 use crate::kernels::sample::{SampleParams, Sampled, VOCAB_BLOCK};
 use crate::layout::inputs::{BAD_LOGITS, NONE, SampleOwner};
@@ -38,6 +45,8 @@ pub struct WgpuRunner {
     update: Bundle,
     recorder: Recorder,
     readback: Readback,
+    moves: Moves,
+    move_rules: MoveRules,
     buffers: Buffers,
     model: DeviceModel,
     combine: Vec<Slice>,
@@ -65,6 +74,7 @@ struct Pending {
     stride: usize,
     owners: Vec<SampleOwner>,
     rows: usize,
+    moving: Moving,
 }
 
 /// Counters of a runner, for benches and for tests of what must not grow.
@@ -113,7 +123,7 @@ impl WgpuRunner {
         let spec = &files.spec;
         limits::check_shape(spec)?;
         let config = &limits::limit_context(spec, config, &gpu)?;
-        let file_bytes = limits::weight_bytes(files);
+        let file_bytes = limits::weight_bytes(files, config.quantize);
         let mut sizes = Sizes::new(spec, config, &gpu, file_bytes)?;
         let binding_limit = gpu.profile.max_binding.min(gpu.profile.max_buffer);
         let binding_limit = binding_limit.min(config.binding_limit.unwrap_or(u64::MAX));
@@ -124,7 +134,7 @@ impl WgpuRunner {
             logit_rows: sizes.logit_rows,
             rounds,
         };
-        let mut loader = Loader::new(&gpu, files, binding_limit, progress);
+        let mut loader = Loader::new(&gpu, files, binding_limit, config.quantize, progress);
         let model = DeviceModel::load(&mut loader, files, &shape)?;
         let mut combine = Vec::new();
         for params in forward::combine_params(ceil_div(sizes.geometry.max_context, KV_CHUNK)) {
@@ -142,7 +152,7 @@ impl WgpuRunner {
         }
         loader.uploader.flush()?;
         drop(loader);
-        let apart = model.layers.iter().any(|layer| matches!(layer.gate_up, GateUp::Apart { .. }));
+        let apart = model.layers.iter().any(|layer| layer.mlp.is_apart());
         // Where the memory was only assumed, halve the KV cache until it fits, down to one sequence of full length.
         let buffers = loop {
             let half = sizes.block_count / 2;
@@ -160,13 +170,17 @@ impl WgpuRunner {
             }
         };
         let results = (sizes.max_samples).max(sizes.max_steps * sizes.geometry.max_slots.next_power_of_two());
-        let readback = Readback::new(&gpu, config.max_in_flight.max(2), (results * size_of::<Sampled>()) as u64)?;
-        let tile_queries = model.layers.iter().map(|layer| layer.attention.tile_queries()).min().unwrap_or(1);
+        let depth = config.max_in_flight.max(2);
+        let readback = Readback::new(&gpu, depth, (results * size_of::<Sampled>()) as u64)?;
+        let moves = Moves::new(&gpu, &buffers.kv, sizes.block_count, config.swap_space, depth)?;
+        let tile_queries = model.layers.iter().map(|layer| layer.attention.spec.tile_queries()).min().unwrap_or(1);
         let mut runner = Self {
             bundles: HashMap::new(),
             update: Bundle::default(),
             recorder: Recorder::default(),
             readback,
+            move_rules: MoveRules::new(&capacity(&sizes, spec.vocab_size, &moves)),
+            moves,
             buffers,
             model,
             combine,
@@ -194,7 +208,7 @@ impl WgpuRunner {
             backend: profile.backend.clone(),
             driver: profile.driver.clone(),
             device_bytes: self.gpu.memory.live_bytes(),
-            weight_bytes: self.model.weight_bytes,
+            weight_bytes: self.model.weights.total,
             kv_bytes: self.buffers.kv_bytes,
             dispatches_per_step: self.bundles.get(&SINGLE).map_or(0, |bundle| bundle.dispatch_count() as u32),
         }
@@ -209,7 +223,7 @@ impl WgpuRunner {
             bind_groups: self.recorder.group_count(),
             pipelines: self.gpu.registry.pipeline_count(),
             bundles: self.bundles.len(),
-            weight_bytes_per_step: self.model.bytes_per_step,
+            weight_bytes_per_step: self.model.weights.per_step,
         }
     }
 
@@ -231,6 +245,12 @@ impl WgpuRunner {
         let bytes = self.gpu.run(&Bundle::default(), &slice)?;
         let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         Ok(floats.chunks(stride).map(|row| row[..self.vocab_size].to_vec()).collect())
+    }
+
+    /// Lowers the number of blocks that move between host and device without a wait; for tests.
+    #[doc(hidden)]
+    pub fn limit_move_window(&mut self, blocks: usize) {
+        self.moves.limit_window(blocks);
     }
 
     /// The device, for tests that break it.
@@ -265,7 +285,7 @@ impl WgpuRunner {
             && plan.decode.len() <= geometry.max_slots
             && usize::from(plan.steps) <= self.sizes.max_steps
             && (plan.steps <= 1 || plan.prefill.is_empty());
-        match fits && plan.copies.is_empty() {
+        match fits {
             true => Ok(()),
             false => Err(Error::bug(format!("the plan breaks the runner's limits: {plan}"))),
         }
@@ -274,6 +294,7 @@ impl WgpuRunner {
     fn try_submit(&mut self, plan: &StepPlan) -> Result<()> {
         self.gpu.check()?;
         self.check_plan(plan)?;
+        self.move_rules.check(plan).map_err(|why| Error::bug(format!("{why}, in plan {plan}")))?;
         self.inputs.build(plan, self.sizes.table_stride, self.tile_queries);
         let bucket = Bucket::of(&self.inputs, &self.sizes.geometry);
         if self.eager || !self.bundles.contains_key(&bucket) {
@@ -281,6 +302,8 @@ impl WgpuRunner {
             self.bundles.insert(bucket, bundle);
         }
         let bundle = self.bundles.get(&bucket).ok_or_else(|| Error::bug("a bundle vanished"))?;
+        let earlier = self.pending.iter_mut().map(|pending| &mut pending.moving);
+        let moving = self.moves.prepare(&self.gpu, plan, earlier)?;
         self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
         let stride = bucket.samples.max(1);
         let results = self.buffers.sampled.buffer.slice(0, (stride * size_of::<Sampled>()) as u64);
@@ -288,10 +311,12 @@ impl WgpuRunner {
         let steps = usize::from(plan.steps.max(1));
         let cut = self.budget.cut(bucket.rows, steps, bundle.dispatch_count());
         let repeat = Repeat { steps: steps as u32, parts: cut.parts, steps_per_submission: cut.steps as u32 };
-        self.readback.submit(&self.gpu, update, bundle, repeat, &results)?;
+        let moves = moving.any.then_some(self.moves.prelude());
+        let prelude = Prelude { bundles: [moves, update], riders: moving.riders() };
+        self.readback.submit(&self.gpu, prelude, bundle, repeat, &results)?;
         let mut owners = self.spare.pop().unwrap_or_default();
         owners.clone_from(&self.inputs.owners);
-        self.pending.push_back(Pending { epoch: plan.epoch, steps, stride, owners, rows: bucket.rows });
+        self.pending.push_back(Pending { epoch: plan.epoch, steps, stride, owners, rows: bucket.rows, moving });
         Ok(())
     }
 
@@ -308,8 +333,13 @@ impl WgpuRunner {
         let micros = landed.micros.min(self.last_landed.elapsed().as_micros() as u64);
         self.last_landed = Instant::now();
         result.micros = micros.try_into().unwrap_or(u32::MAX);
-        self.budget.learn(pending.rows, pending.steps, micros);
+        // Moves take time that is not the rows'.
+        if !pending.moving.any {
+            self.budget.learn(pending.rows, pending.steps, micros);
+        }
         self.readback.take(landed, |bytes| deliver(bytes, &pending, result))?;
+        self.moves.land(pending.moving)?;
+        self.move_rules.report(pending.epoch);
         self.spare.push(pending.owners);
         Ok(true)
     }
@@ -336,15 +366,13 @@ fn deliver(bytes: &[u8], pending: &Pending, result: &mut StepResult) {
 
 impl ModelRunner for WgpuRunner {
     fn capacity(&self) -> Capacity {
-        Capacity {
-            block_count: self.sizes.block_count as u32,
-            slot_count: self.sizes.geometry.max_slots as u32,
-            max_batched_tokens: self.sizes.geometry.max_rows as u32,
-            max_model_len: self.sizes.geometry.max_context as u32,
-            max_steps: self.sizes.max_steps as u16,
-            vocab_size: self.vocab_size as u32,
-            host_blocks: 0,
-            window: None,
+        capacity(&self.sizes, self.vocab_size, &self.moves)
+    }
+
+    fn costs(&self) -> Costs {
+        Costs {
+            prefill_micros_per_token: self.budget.micros_per_row().map_or(0.0, |micros| micros as f32),
+            move_micros_per_block: self.moves.micros_per_block(),
         }
     }
 
@@ -354,6 +382,19 @@ impl ModelRunner for WgpuRunner {
 
     fn poll(&mut self, wait: Wait, result: &mut StepResult) -> Result<bool, RunError> {
         self.try_poll(wait, result).map_err(run_error)
+    }
+}
+
+fn capacity(sizes: &Sizes, vocab_size: usize, moves: &Moves) -> Capacity {
+    Capacity {
+        block_count: sizes.block_count as u32,
+        slot_count: sizes.geometry.max_slots as u32,
+        max_batched_tokens: sizes.geometry.max_rows as u32,
+        max_model_len: sizes.geometry.max_context as u32,
+        max_steps: sizes.max_steps as u16,
+        vocab_size: vocab_size as u32,
+        host_blocks: moves.host_blocks(),
+        window: sizes.window,
     }
 }
 

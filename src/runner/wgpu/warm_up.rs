@@ -19,7 +19,21 @@ impl WgpuRunner {
         if long {
             buckets.push(decode(1, 2));
         }
-        buckets.push(Bucket { rows: 8, decode: 0, tiles: 8, samples: 1, chunks: 0 });
+        let prompt = |rows: usize| Bucket { rows, decode: 0, tiles: 8, samples: 1, chunks: 0 };
+        buckets.push(prompt(8));
+        // Experts meet larger tiles only in larger steps.
+        let most = self.sizes.geometry.max_rows;
+        let mut tiles = Vec::new();
+        for rows in (0..).map(|power| 8 << power).take_while(|&rows: &usize| rows < 2 * most).map(|rows| rows.min(most))
+        {
+            let experts = self.model.layers.iter().filter_map(|layer| layer.mlp.experts());
+            let new: Vec<_> =
+                experts.map(|spec| (*spec, spec.tile(rows))).filter(|seen| !tiles.contains(seen)).collect();
+            if !new.is_empty() && rows > 8 {
+                buckets.push(prompt(rows));
+            }
+            tiles.extend(new);
+        }
         let total = buckets.len() as u64;
         self.inputs.build(&StepPlan::default(), self.sizes.table_stride, self.tile_queries);
         self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
@@ -37,6 +51,7 @@ impl WgpuRunner {
             self.gpu.run(&bundle, &results)?;
             self.bundles.insert(bucket, bundle);
         }
+        self.moves.warm_up(&self.gpu, self.sizes.block_count)?;
         // wgpu clears a buffer when it is first used; the KV pools have been used above, so that this is over too.
         progress(LoadProgress { stage: LoadStage::Compiling, done: total, total });
         Ok(())

@@ -25,7 +25,7 @@ fn the_tail_is_preempted_goes_to_the_front_and_computes_its_output_again() {
     // Both need a third block at position 32. None is free, so b, the tail, gives way.
     assert_eq!(rig.step(), "#4 x1 table 0[2]=3 decode 0@32 close 1");
     assert_eq!(rig.events.iter().filter(|event| matches!(event, SchedEvent::Preempted { .. })).count(), 1);
-    assert_eq!(rig.scheduler.waiting, [b, c]);
+    assert_eq!(rig.waiting(), [b, c]);
     assert_eq!(rig.tokens(b).len(), 3, "its tokens survive");
     while rig.reason(a).is_none() {
         let text = rig.step();
@@ -44,12 +44,28 @@ fn the_tail_is_preempted_goes_to_the_front_and_computes_its_output_again() {
 fn nobody_is_admitted_in_a_step_that_preempted() {
     let mut rig = Rig::new(SchedulerConfig { prefix_cache: false, ..config() }, 4);
     rig.add(prompt(0, 32), 20);
-    rig.add(prompt(100, 16), 20);
+    rig.add(prompt(100, 31), 20);
     rig.step();
     rig.add(prompt(200, 1), 1);
-    // Sequence 0 takes the last block, then 1 has none and, as the tail, gives way with one block that c could use.
+    // Sequence 1 gives way with two blocks, one of which the third could use.
     assert_eq!(rig.step(), "#2 x1 table 0[2]=3 decode 0@32 close 1");
     assert_eq!(rig.scheduler.stats().waiting, 2);
+}
+
+#[test]
+fn the_least_urgent_keeps_its_blocks_while_it_waits_for_one_more() {
+    let mut rig = Rig::new(SchedulerConfig { prefix_cache: false, ..config() }, 4);
+    let (a, b) = (rig.add(prompt(0, 32), 4), rig.add(prompt(100, 16), 20));
+    rig.step();
+    // Sequence 0 takes the last block. Sequence 1 has nobody behind it to take one from.
+    assert_eq!(rig.step(), "#2 x1 table 0[2]=3 decode 0@32");
+    assert_eq!(rig.step(), "#3 x1 decode 0@33");
+    assert_eq!(rig.step(), "#4 x1 decode 0@34");
+    assert!(rig.reason(a).is_some());
+    assert_eq!(rig.step(), "#5 x1 table 1[1]=3 decode 1@16 close 0");
+    rig.drain();
+    assert_eq!(rig.tokens(b), alone(&prompt(100, 16), 20));
+    assert_eq!(rig.scheduler.stats().preemptions, 0);
 }
 
 #[test]
@@ -78,7 +94,7 @@ fn a_preempted_sequence_comes_back_after_its_tokens_under_way() {
     rig.commit();
     // Submission 2 is under way with a token of b; a needs a block, b gives way.
     assert_eq!(rig.schedule(), "-", "b's blocks are still in use");
-    assert_eq!(rig.scheduler.waiting, [b]);
+    assert_eq!(rig.waiting(), [b]);
     rig.commit();
     assert_eq!(rig.tokens(b).len(), 2, "the token under way was kept");
     rig.drain();

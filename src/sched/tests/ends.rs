@@ -107,9 +107,9 @@ fn after_a_device_loss_everything_runs_again_in_order_with_the_same_tokens() {
     rig.schedule();
     rig.commit();
     rig.schedule();
-    rig.scheduler.requeue_all();
+    rig.scheduler.requeue_all(&mut rig.events);
     rig.scheduler.check();
-    assert_eq!(rig.scheduler.waiting, ids);
+    assert_eq!(rig.waiting(), ids);
     assert_eq!(rig.scheduler.in_flight(), 0);
     assert_eq!((rig.scheduler.stats().blocks_free, rig.scheduler.stats().blocks_cached), (16, 0));
     // A result that surfaces late is ignored.
@@ -136,7 +136,7 @@ fn steady_decoding_reuses_its_memory() {
         rig.commit();
     }
     let sizes = |rig: &Rig| {
-        let sequences = rig.scheduler.running.iter().map(|id| &rig.scheduler.sequences[id]);
+        let sequences = rig.scheduler.running.iter().map(|urgency| &rig.scheduler.sequences[&urgency.seq]);
         let lists: Vec<_> = sequences.map(|s| (s.tokens.as_ptr(), s.table.as_ptr(), s.hashes.as_ptr())).collect();
         (lists, rig.plan.decode.as_ptr(), rig.plan.table_updates.capacity(), rig.scheduler.spare_rows.capacity())
     };

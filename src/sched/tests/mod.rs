@@ -1,10 +1,15 @@
 //! The scheduler's rules one by one, against the mock runner.
 
 mod blocks;
+mod control;
 mod ends;
+mod forks;
+mod host;
 mod limits;
+mod policies;
 mod prefix;
 mod run_ahead;
+mod windows;
 
 use super::plan::StepPlan;
 use super::*;
@@ -46,6 +51,13 @@ impl Rig {
         Self::with(config, block_count, MockOptions::default())
     }
 
+    /// With so many blocks on the host.
+    fn with_host(config: SchedulerConfig, block_count: u32, host_blocks: u32) -> Self {
+        let mut options = MockOptions::default();
+        options.capacity.host_blocks = host_blocks;
+        Self::with(config, block_count, options)
+    }
+
     fn with(config: SchedulerConfig, block_count: u32, mut options: MockOptions) -> Self {
         options.capacity.block_count = block_count;
         let runner = MockRunner::new(options);
@@ -55,6 +67,15 @@ impl Rig {
 
     fn add(&mut self, prompt: Vec<TokenId>, max_tokens: u32) -> SeqId {
         self.accept(request(prompt, max_tokens))
+    }
+
+    /// Who waits, most urgent first.
+    fn waiting(&self) -> Vec<SeqId> {
+        let sequences = &self.scheduler.sequences;
+        let waits = |seq| super::scheduler::waits(sequences, seq);
+        let mut waiting: Vec<_> = self.scheduler.waiting.iter(waits).map(|seq| sequences[&seq].urgency).collect();
+        waiting.sort_unstable();
+        waiting.into_iter().map(|urgency| urgency.seq).collect()
     }
 
     fn accept(&mut self, new: NewSequence) -> SeqId {

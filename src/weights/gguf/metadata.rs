@@ -111,6 +111,32 @@ impl<'a> Metadata<'a> {
         self.words(key, &[Kind::F32], "a list of f32", f32::from_le_bytes)
     }
 
+    /// A list of bytes, signed or not; empty if the key is missing.
+    ///
+    /// # Errors
+    /// Another type.
+    pub fn bytes(&self, key: &str) -> Result<&'a [u8]> {
+        match self.values.get(key) {
+            None => Ok(&[]),
+            Some(Value::Array { kind: Kind::U8 | Kind::I8, bytes, .. }) => Ok(&self.bytes[bytes.clone()]),
+            Some(other) => Err(mismatch(key, "a list of bytes", other)),
+        }
+    }
+
+    /// A list of truth values; `None` if the key is missing or holds no list.
+    ///
+    /// # Errors
+    /// A list of another type.
+    pub fn flags(&self, key: &str) -> Result<Option<Vec<bool>>> {
+        match self.values.get(key) {
+            Some(Value::Array { kind: Kind::Bool, bytes, .. }) => {
+                Ok(Some(self.bytes[bytes.clone()].iter().map(|&flag| flag != 0).collect()))
+            }
+            Some(other @ Value::Array { .. }) => Err(mismatch(key, "a list of truth values", other)),
+            _ => Ok(None),
+        }
+    }
+
     fn words<T>(&self, key: &str, kinds: &[Kind], expected: &str, read: fn([u8; 4]) -> T) -> Result<Vec<T>> {
         match self.values.get(key) {
             None => Ok(Vec::new()),

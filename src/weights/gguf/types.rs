@@ -12,29 +12,30 @@ pub fn known(id: u32) -> Option<DType> {
         6 => DType::Q5_0,
         7 => DType::Q5_1,
         8 => DType::Q8_0,
+        10 => DType::Q2_K,
+        11 => DType::Q3_K,
+        12 => DType::Q4_K,
+        13 => DType::Q5_K,
+        14 => DType::Q6_K,
+        20 => DType::IQ4_NL,
+        23 => DType::IQ4_XS,
         30 => DType::BF16,
+        39 => DType::MXFP4,
         _ => return None,
     })
 }
 
 /// The name of type `id`, for messages about types that octavo does not read.
 pub fn name(id: u32) -> String {
-    const OTHERS: [(u32, &str); 26] = [
+    const OTHERS: [(u32, &str); 18] = [
         (9, "Q8_1"),
-        (10, "Q2_K"),
-        (11, "Q3_K"),
-        (12, "Q4_K"),
-        (13, "Q5_K"),
-        (14, "Q6_K"),
         (15, "Q8_K"),
         (16, "IQ2_XXS"),
         (17, "IQ2_XS"),
         (18, "IQ3_XXS"),
         (19, "IQ1_S"),
-        (20, "IQ4_NL"),
         (21, "IQ3_S"),
         (22, "IQ2_S"),
-        (23, "IQ4_XS"),
         (24, "I8"),
         (25, "I16"),
         (26, "I32"),
@@ -44,7 +45,6 @@ pub fn name(id: u32) -> String {
         (31, "Q4_0_4_4"),
         (34, "TQ1_0"),
         (35, "TQ2_0"),
-        (39, "MXFP4"),
         (40, "NVFP4"),
     ];
     match known(id) {

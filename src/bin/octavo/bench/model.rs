@@ -1,10 +1,10 @@
-//! `octavo bench`: how fast a model runs here, once warm. Times are reported, never judged.
+//! `octavo bench decode` and `prefill`: how fast a model runs here, once warm. Times are reported, never judged.
 
 use crate::Outcome;
 use crate::options::EngineArgs;
 use crate::output;
 use crate::progress::LoadBars;
-use clap::{Args, Subcommand};
+use clap::Args;
 use octavo::base::{RequestId, TokenId};
 use octavo::config::EngineConfig;
 use octavo::engine::locate_model;
@@ -17,22 +17,6 @@ use octavo::sched::plan::StepPlan;
 use octavo::sched::{NewSequence, Scheduler, SchedulerConfig};
 use serde_json::json;
 use std::time::{Duration, Instant};
-
-const EXAMPLES: &str = "\
-Examples:
-  octavo bench decode --model M --tokens 64             one sequence, tokens per second
-  octavo bench decode --model M --sequences 8           eight at once, all their tokens together
-  octavo bench prefill --model M --prompt-tokens 128    reading a prompt
-  octavo bench decode --model M --profile               which kernel takes the time";
-
-#[derive(Subcommand)]
-#[command(after_help = EXAMPLES)]
-pub enum Command {
-    /// Generated tokens per second, for one sequence or several at once
-    Decode(BenchArgs),
-    /// Prompt tokens per second
-    Prefill(BenchArgs),
-}
 
 #[derive(Args)]
 pub struct BenchArgs {
@@ -58,11 +42,15 @@ pub struct BenchArgs {
     json: bool,
 }
 
-pub fn run(command: &Command) -> Result<Outcome> {
-    let (args, prefill) = match command {
-        Command::Decode(args) => (args, false),
-        Command::Prefill(args) => (args, true),
-    };
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Prefill,
+    Decode,
+}
+
+pub fn run(args: &BenchArgs, phase: Phase) -> Result<Outcome> {
+    let prefill = phase == Phase::Prefill;
     let files = ModelFiles::open(&locate_model(&args.engine.model)?)?;
     let config = EngineConfig::new(args.engine.options()?, &files.spec)?;
     let mut bars = LoadBars::new();

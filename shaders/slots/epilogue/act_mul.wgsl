@@ -1,0 +1,13 @@
+//! slot activation
+// activation(gate) * up. The matrix holds, in each group of 32 rows, 16 gate rows and then the 16 up rows that belong to them.
+
+fn finish(token: u32, row: u32, sums: vec4<f32>) {
+    let column = (row / 32u) * 16u + (row & 31u);
+    let at = token * params.out_stride + params.out_offset + column;
+    if column < params.row_count {
+        out[at] = activate(sums.x) * sums.z;
+    }
+    if column + 8u < params.row_count {
+        out[at + 8u] = activate(sums.y) * sums.w;
+    }
+}

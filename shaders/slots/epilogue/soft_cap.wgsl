@@ -1,0 +1,11 @@
+//! use lib/math
+// Stores the sums, softly limited: the logits of models that cap them.
+
+fn finish(token: u32, row: u32, sums: vec4<f32>) {
+    let at = token * params.out_stride + params.out_offset + row;
+    for (var i = 0u; i < 4u; i++) {
+        if row + 8u * i < params.row_count {
+            out[at + 8u * i] = soft_cap(sums[i], params.cap);
+        }
+    }
+}

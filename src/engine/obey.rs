@@ -1,0 +1,194 @@
+//! What the engine thread is told to do: take requests in, end them, pause, drain, forget cached prefixes.
+
+use super::handle::{Command, Submission};
+use super::live::Live;
+use super::request::Scoring;
+use super::thread::{Next, Worker};
+use crate::base::{RequestId, SeqId, TokenId};
+use crate::error::Result;
+use crate::sampling::SamplingRow;
+use crate::sched::{FinishReason, NewSequence};
+use crate::text::Detokenizer;
+use crate::trace::Call;
+use std::sync::mpsc;
+use std::time::Instant;
+
+/// A drain under way.
+pub(super) struct Drain {
+    deadline: Instant,
+    done: mpsc::Sender<usize>,
+}
+
+impl Worker {
+    /// Takes what arrived; blocks while there is nothing else to do.
+    pub(super) fn drain_commands(&mut self) -> Next {
+        loop {
+            self.finish_drain();
+            let idle = !self.scheduler.has_work() || self.scheduler.awaits_caller();
+            let command = match (idle, &self.draining) {
+                (false, _) => self.commands.try_recv().map_err(|error| error == mpsc::TryRecvError::Disconnected),
+                (true, None) => self.commands.recv().map_err(|_| true),
+                (true, Some(drain)) => {
+                    let left = drain.deadline.saturating_duration_since(Instant::now());
+                    self.commands.recv_timeout(left).map_err(|error| error == mpsc::RecvTimeoutError::Disconnected)
+                }
+            };
+            match command {
+                Ok(command) => {
+                    if self.obey(command) == Next::Stop {
+                        return Next::Stop;
+                    }
+                }
+                Err(gone) if gone => return Next::Stop,
+                // Nothing there; if it was a drain's deadline that passed, the next round sees to it.
+                Err(_) if idle => {}
+                Err(_) => return Next::GoOn,
+            }
+        }
+    }
+
+    /// Serves commands, and nothing else, until `deadline`.
+    pub(super) fn serve_commands_until(&mut self, deadline: Instant) -> Next {
+        loop {
+            match self.commands.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(command) => {
+                    if self.obey(command) == Next::Stop {
+                        return Next::Stop;
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => return Next::GoOn,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Next::Stop,
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Next {
+        match command {
+            Command::Add(submission) => self.add(*submission),
+            Command::Cancel(request) => self.cancel(request),
+            Command::CancelAll => self.cancel_all(),
+            Command::Pause(pause) => {
+                self.scheduler.set_pause(pause);
+                self.trace(Call::Pause(pause));
+            }
+            Command::ResetPrefixCache { preempt, done } => {
+                let outcome = self.reset(preempt);
+                // Whoever asked may have lost interest.
+                let _ = done.send(outcome);
+            }
+            Command::Drain { deadline, done } => self.draining = Some(Drain { deadline, done }),
+            Command::ShutDown => return Next::Stop,
+        }
+        Next::GoOn
+    }
+
+    fn reset(&mut self, preempt: bool) -> Result<()> {
+        self.scheduler.reset_prefix_cache(preempt, &mut self.events)?;
+        self.trace(Call::Reset { preempt });
+        self.emit();
+        Ok(())
+    }
+
+    fn cancel(&mut self, request: RequestId) {
+        let Some(live) = self.live.get(&request) else { return };
+        let open: Vec<SeqId> = live.open().collect();
+        open.into_iter().for_each(|seq| self.end_by_host(seq, FinishReason::Cancelled));
+    }
+
+    fn cancel_all(&mut self) {
+        let all: Vec<RequestId> = self.live.keys().copied().collect();
+        all.into_iter().for_each(|request| self.cancel(request));
+    }
+
+    /// Answers a drain once nothing is left, or cancels what is left once its time is over.
+    fn finish_drain(&mut self) {
+        let Some(drain) = self.draining.take() else { return };
+        let left = self.live.len();
+        if left == 0 || Instant::now() >= drain.deadline {
+            self.cancel_all();
+            // Whoever asked may have lost interest.
+            let _ = drain.done.send(left);
+        } else {
+            self.draining = Some(drain);
+        }
+    }
+
+    fn add(&mut self, submission: Submission) {
+        let (request, outputs) = (submission.request, submission.params.n);
+        let stop_tokens = self.stop_tokens(&submission);
+        let template = self.sequence(&submission, &stop_tokens);
+        let (params, seed, tokenizer) = (submission.params.clone(), submission.seed, submission.tokenizer.clone());
+        let prompt = submission.prompt.clone();
+        let mut live = Live::new(submission, stop_tokens.clone());
+        let mut first = None;
+        for index in 0..outputs {
+            let seed = seed.wrapping_add(u64::from(index));
+            let new = NewSequence {
+                sampling: SamplingRow::new(&params, seed, &stop_tokens),
+                fork_of: first,
+                ..template.clone()
+            };
+            let traced = self.tracer.is_some().then(|| new.clone());
+            match self.scheduler.add(new, &mut self.events) {
+                Ok(seq) => {
+                    if let Some(new) = &traced {
+                        self.trace(Call::Add { new, seq });
+                    }
+                    first.get_or_insert(seq);
+                    self.sequences.insert(seq, (request, index as usize));
+                    let text = |tokenizer| Detokenizer::after(tokenizer, &prompt, true);
+                    live.add_output(seq, seed, tokenizer.clone().map(text), &params.stop);
+                }
+                // What refuses one output refuses the first, so no other one is left behind.
+                Err(error) => {
+                    self.shared.metrics().refused += 1;
+                    return live.fail(error);
+                }
+            }
+        }
+        self.shared.metrics().requests += 1;
+        self.live.insert(request, live);
+        self.emit();
+    }
+
+    fn stop_tokens(&self, submission: &Submission) -> Vec<TokenId> {
+        let mut stop_tokens = submission.params.stop_token_ids.clone();
+        if !submission.params.ignore_eos {
+            stop_tokens.extend(&self.settings.end_tokens);
+        }
+        stop_tokens
+    }
+
+    fn sequence(&self, submission: &Submission, stop_tokens: &[TokenId]) -> NewSequence {
+        let params = &submission.params;
+        let score = submission.scoring == Scoring::Prompt;
+        let room = self.settings.scheduler.max_model_len.saturating_sub(submission.prompt.len()).max(1);
+        let max_tokens = if score { 0 } else { params.max_tokens.unwrap_or(u32::try_from(room).unwrap_or(u32::MAX)) };
+        let micros = |time: Instant| time.saturating_duration_since(self.clock).as_micros() as u64;
+        let sampling = SamplingRow::new(params, submission.seed, stop_tokens);
+        NewSequence {
+            stop_tokens: stop_tokens.to_vec(),
+            cache_salt: submission.cache_salt.clone(),
+            score,
+            arrival_micros: micros(submission.arrived),
+            priority: submission.priority,
+            deadline_micros: submission.deadline.map(micros),
+            ..NewSequence::new(submission.request, submission.prompt.to_vec(), max_tokens, sampling)
+        }
+    }
+
+    /// Ends a sequence that the scheduler would go on with.
+    pub(super) fn end_by_host(&mut self, seq: SeqId, reason: FinishReason) {
+        self.scheduler.finish(seq);
+        self.trace(Call::Finish { seq });
+        self.record_state();
+        self.end(seq, reason);
+    }
+
+    /// Tells the trace of a call that was just made.
+    pub(super) fn trace(&mut self, call: Call<'_>) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.call(self.clock.elapsed(), call);
+        }
+    }
+}

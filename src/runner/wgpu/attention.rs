@@ -1,0 +1,200 @@
+//! The attention of one layer on the device: projections, norms and rotation of heads, KV write, attention, output.
+
+use super::forward::Recording;
+use super::load::{Loader, Shape};
+use super::matrix::{Extent, Product, Target};
+use super::norms::Residual;
+use crate::error::Result;
+use crate::gpu::memory::Slice;
+use crate::kernels::attention::{self, Mode};
+use crate::kernels::matmul::Epilogue;
+use crate::kernels::qk_norm::{self, QkNormParams};
+use crate::kernels::{attn_combine, rope_kv};
+use crate::model::files::ModelFiles;
+use crate::model::spec::{AttnSpec, TensorRole};
+use crate::weights::pack::Arrangement;
+
+/// Ready to record.
+pub(super) struct Attention {
+    qkv: Vec<Product>,
+    /// Weights and parameters of the norms over all query heads and over all key heads.
+    whole_norm: Option<(Slice, Slice)>,
+    /// Weights of the norms of single heads.
+    head_norms: Option<Slice>,
+    rope: rope_kv::Spec,
+    /// The rotary table, where heads rotate.
+    cos_sin: Option<Slice>,
+    pub(super) spec: attention::Spec,
+    output: Product,
+}
+
+impl Attention {
+    /// Loads layer `index`; `tables` are those of the model's ropes.
+    ///
+    /// # Errors
+    /// A broken file, too little memory, or a lost device.
+    pub(super) fn load(
+        loader: &mut Loader<'_>,
+        files: &ModelFiles,
+        index: usize,
+        tables: &[Slice],
+        residual: &Residual,
+        shape: &Shape,
+    ) -> Result<Self> {
+        use TensorRole as R;
+        let tensors = &files.tensors;
+        let attn = &files.spec.layers[index].attn;
+        let rope = attn.rope.map(|rope| (&files.spec.ropes[rope], &tables[rope]));
+
+        let output_bias = match attn.output_bias {
+            true => Some(loader.vector(&tensors.vector(R::OutputBias(index))?)?),
+            false => None,
+        };
+        let parts = vec![tensors.matrix(R::Output(index))?];
+        let output = loader.matrix(&format!("layer {index} output"), parts, Arrangement::Stacked)?;
+        loader.count(output.bytes(), output.bytes());
+        let epilogue = residual.epilogue(output_bias.is_some());
+        let target = Target { bias: output_bias, ..Target::rows(files.spec.hidden_size, epilogue) };
+
+        let (mut whole_norm, mut head_norms) = (None, None);
+        if let Some(qk_norm) = attn.qk_norm {
+            let mut weights = tensors.vector(R::QueryNorm(index))?;
+            weights.extend(tensors.vector(R::KeyNorm(index))?);
+            let weights = loader.vector(&weights)?;
+            if qk_norm.whole_row {
+                let quarter = |width: usize| (width / 4) as u32;
+                let params = QkNormParams {
+                    query_width: quarter(attn.query_width()),
+                    key_width: quarter(attn.kv_width()),
+                    stride: quarter(attn.query_width() + 2 * attn.kv_width()),
+                    eps: qk_norm.norm.eps,
+                };
+                whole_norm = Some((weights, loader.params(bytemuck::bytes_of(&params))?));
+            } else {
+                head_norms = Some(weights);
+            }
+        }
+        let mut spec = attention::Spec::new(attn, shape.kv);
+        // A window that no sequence outgrows hides nothing.
+        spec.window = spec.window.filter(|window| *window < shape.max_model_len);
+        Ok(Self {
+            qkv: load_qkv(loader, files, index, attn)?,
+            whole_norm,
+            head_norms,
+            rope: rope_kv::Spec::new(attn, rope.map(|(spec, _)| spec), shape.kv),
+            cos_sin: rope.map(|(_, table)| table.clone()),
+            spec,
+            output: Product::new(loader, "output", &output, target)?,
+        })
+    }
+
+    /// Records the sublayer, with the layer's keys and values.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn record(
+        &self,
+        step: &mut Recording<'_>,
+        residual: &Residual,
+        keys: &Slice,
+        values: &Slice,
+    ) -> Result<()> {
+        let (b, rows) = (step.buffers, step.rows);
+        let x = residual.begin(step)?;
+        for product in &self.qkv {
+            product.record(step, x, &b.qkv, Extent::rows(rows))?;
+        }
+        if let Some((weight, params)) = &self.whole_norm {
+            let arguments = [("inputs", &b.inputs), ("weight", weight), ("qkv", &b.qkv), ("params", params)];
+            step.dispatch("qk_norm", &qk_norm::variant(&step.gpu.profile), &arguments, qk_norm::grid(rows))?;
+        }
+        let mut arguments = vec![("rows", &b.rows), ("qkv", &b.qkv), ("keys", keys), ("values", values)];
+        arguments.extend(self.cos_sin.iter().map(|table| ("cos_sin", table)));
+        arguments.extend(self.head_norms.iter().map(|norms| ("head_norms", norms)));
+        let variant = rope_kv::variant(&self.rope, &step.gpu.profile);
+        step.dispatch("rope_kv", &variant, &arguments, rope_kv::grid(&self.rope, rows))?;
+
+        let bucket = step.bucket;
+        if bucket.tiles > 0 {
+            self.record_heads(step, Mode::Prefill, keys, values, [bucket.tiles, 1])?;
+        }
+        if bucket.decode > 0 {
+            let chunks = self.spec.chunks(bucket.chunks).next_power_of_two();
+            match step.sizes.splits(&self.spec, bucket.decode, chunks) {
+                true => {
+                    self.record_heads(step, Mode::Split, keys, values, [bucket.decode, chunks])?;
+                    self.record_combine(step, chunks)?;
+                }
+                false => self.record_heads(step, Mode::Decode, keys, values, [bucket.decode, 1])?,
+            }
+        }
+        self.output.record(step, &b.attended, residual.target(step), Extent::rows(rows))?;
+        residual.end(step)
+    }
+
+    fn record_heads(
+        &self,
+        step: &mut Recording<'_>,
+        mode: Mode,
+        keys: &Slice,
+        values: &Slice,
+        [tiles, chunks]: [usize; 2],
+    ) -> Result<()> {
+        let b = step.buffers;
+        let arguments = [
+            ("inputs", &b.inputs),
+            ("rows", &b.rows),
+            ("tables", &b.tables),
+            ("qkv", &b.qkv),
+            ("keys", keys),
+            ("values", values),
+            ("out", if mode == Mode::Split { &b.partials } else { &b.attended }),
+        ];
+        let label = if mode == Mode::Prefill { "attn_prefill" } else { "attn_decode" };
+        let variant = attention::variant(&self.spec, mode, &step.gpu.profile);
+        step.dispatch(label, &variant, &arguments, attention::grid(&self.spec, tiles, chunks))
+    }
+
+    fn record_combine(&self, step: &mut Recording<'_>, chunks: usize) -> Result<()> {
+        let b = step.buffers;
+        let arguments = [
+            ("inputs", &b.inputs),
+            ("rows", &b.rows),
+            ("partials", &b.partials),
+            ("out", &b.attended),
+            ("params", &step.combine[chunks.ilog2() as usize]),
+        ];
+        let variant = attn_combine::variant(&self.spec, &step.gpu.profile);
+        step.dispatch("attn_combine", &variant, &arguments, attn_combine::grid(&self.spec, step.bucket.decode))
+    }
+}
+
+/// Query, key and value projections in as few products as their formats allow.
+fn load_qkv(loader: &mut Loader<'_>, files: &ModelFiles, index: usize, attn: &AttnSpec) -> Result<Vec<Product>> {
+    use TensorRole as R;
+    let tensors = &files.tensors;
+    let bias = match attn.qkv_bias {
+        true => {
+            let mut bias = tensors.vector(R::QueryBias(index))?;
+            bias.extend(tensors.vector(R::KeyBias(index))?);
+            bias.extend(tensors.vector(R::ValueBias(index))?);
+            Some(loader.vector(&bias)?)
+        }
+        false => None,
+    };
+    let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::Store };
+    let projections = [R::Query(index), R::Key(index), R::Value(index)];
+    let projections = projections.into_iter().map(|role| tensors.matrix(role)).collect::<Result<Vec<_>>>()?;
+    let mut products = Vec::new();
+    let mut offset = 0;
+    // Neighbours of one format become one product; files of mixed precision keep the value projection wider.
+    for parts in projections.chunk_by(|left, right| left.dtype == right.dtype) {
+        let matrix = loader.matrix(&format!("layer {index} qkv"), parts.to_vec(), Arrangement::Stacked)?;
+        loader.count(matrix.bytes(), matrix.bytes());
+        let width = attn.query_width() + 2 * attn.kv_width();
+        let target = Target { offset, bias: bias.clone(), ..Target::rows(width, epilogue) };
+        products.push(Product::new(loader, "qkv", &matrix, target)?);
+        offset += matrix.outputs;
+    }
+    Ok(products)
+}

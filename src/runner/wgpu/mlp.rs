@@ -1,0 +1,173 @@
+//! The MLP of one layer on the device: gated or plain, or a mixture of gated experts.
+
+use super::experts::Experts;
+use super::forward::Recording;
+use super::load::Loader;
+use super::matrix::{DeviceMatrix, Extent, Product, Reads, Target};
+use super::norms::Residual;
+use crate::error::Result;
+use crate::gpu::memory::Slice;
+use crate::kernels::act_mul::{self, ActMulParams};
+use crate::kernels::experts::Spec;
+use crate::kernels::matmul::Epilogue;
+use crate::model::files::ModelFiles;
+use crate::model::spec::{Activation, MlpKind, TensorRole};
+use crate::weights::pack::Arrangement;
+
+/// Ready to record.
+pub(super) enum Mlp {
+    /// All of it for every token.
+    Dense { inner: Inner, down: Product },
+    /// Some experts for each token.
+    Experts(Experts),
+}
+
+/// From the MLP's input to the input of its last projection.
+pub(super) enum Inner {
+    /// One product: gate and up with the activation between them, or up with bias and activation.
+    Whole(Product),
+    /// Gate and up by themselves, where their formats differ.
+    Apart(Box<Apart>),
+}
+
+/// Gate and up by themselves.
+pub(super) struct Apart {
+    gate: Product,
+    up: Product,
+    activation: Activation,
+    width: usize,
+    rows_per_token: usize,
+    params: Slice,
+}
+
+impl Mlp {
+    /// Loads layer `index`.
+    ///
+    /// # Errors
+    /// A broken file, too little memory, or a lost device.
+    pub(super) fn load(loader: &mut Loader<'_>, files: &ModelFiles, index: usize, residual: &Residual) -> Result<Self> {
+        use TensorRole as R;
+        let tensors = &files.tensors;
+        let mlp = &files.spec.layers[index].mlp;
+        let mut down_bias = None;
+        let inner = match mlp.kind {
+            MlpKind::Experts { .. } => return Ok(Self::Experts(Experts::load(loader, files, index, residual)?)),
+            MlpKind::Gated => {
+                let (gate, up) = (tensors.matrix(R::Gate(index))?, tensors.matrix(R::Up(index))?);
+                let halves = match gate.dtype == up.dtype {
+                    true => vec![loader.matrix(&label(index, "gate and up"), vec![gate, up], Arrangement::GateUp)?],
+                    false => vec![
+                        loader.matrix(&label(index, "gate"), vec![gate], Arrangement::Stacked)?,
+                        loader.matrix(&label(index, "up"), vec![up], Arrangement::Stacked)?,
+                    ],
+                };
+                for half in &halves {
+                    loader.count(half.bytes(), half.bytes());
+                }
+                Inner::gated(loader, &halves, mlp.activation, Reads::Rows, 1)?
+            }
+            MlpKind::Plain => {
+                let up =
+                    loader.matrix(&label(index, "up"), vec![tensors.matrix(R::Up(index))?], Arrangement::Stacked)?;
+                loader.count(up.bytes(), up.bytes());
+                let bias = Some(loader.vector(&tensors.vector(R::UpBias(index))?)?);
+                down_bias = Some(loader.vector(&tensors.vector(R::DownBias(index))?)?);
+                let target = Target::rows(mlp.intermediate_size, Epilogue::BiasAct(mlp.activation));
+                Inner::Whole(Product::new(loader, "up", &up, Target { bias, ..target })?)
+            }
+        };
+        let down = loader.matrix(&label(index, "down"), vec![tensors.matrix(R::Down(index))?], Arrangement::Stacked)?;
+        loader.count(down.bytes(), down.bytes());
+        let target = Target::rows(files.spec.hidden_size, residual.epilogue(down_bias.is_some()));
+        let down = Product::new(loader, "down", &down, Target { bias: down_bias, ..target })?;
+        Ok(Self::Dense { inner, down })
+    }
+
+    /// Whether gate and up are computed by themselves.
+    pub(super) fn is_apart(&self) -> bool {
+        let (Self::Dense { inner, .. } | Self::Experts(Experts { inner, .. })) = self;
+        matches!(inner, Inner::Apart(_))
+    }
+
+    /// The mixture, if it is one.
+    pub(super) fn experts(&self) -> Option<&Spec> {
+        match self {
+            Self::Dense { .. } => None,
+            Self::Experts(experts) => Some(&experts.spec),
+        }
+    }
+
+    /// Records the sublayer.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn record(&self, step: &mut Recording<'_>, residual: &Residual) -> Result<()> {
+        let x = residual.begin(step)?;
+        match self {
+            Self::Dense { inner, down } => {
+                let extent = Extent::rows(step.rows);
+                inner.record(step, x, extent)?;
+                down.record(step, &step.buffers.activated, residual.target(step), extent)?;
+            }
+            Self::Experts(experts) => experts.record(step, x, residual.target(step))?,
+        }
+        residual.end(step)
+    }
+}
+
+impl Inner {
+    /// Of one matrix that holds gate and up, or of one for each; `rows_per_token` is more than one for experts.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn gated(
+        loader: &mut Loader<'_>,
+        halves: &[DeviceMatrix],
+        activation: Activation,
+        reads: Reads,
+        rows_per_token: usize,
+    ) -> Result<Self> {
+        let target = |matrix: &DeviceMatrix, epilogue| Target { reads, ..Target::rows(matrix.outputs, epilogue) };
+        let [gate, up] = halves else {
+            let [both] = halves else {
+                return Err(crate::error::Error::bug("gate and up are one matrix or two"));
+            };
+            let target = target(both, Epilogue::ActMul(activation));
+            return Ok(Self::Whole(Product::new(loader, "gate_up", both, target)?));
+        };
+        let (width, rows) = ((up.outputs / 4) as u32, rows_per_token as u32);
+        let params = ActMulParams { width, rows_per_token: rows, reserved: [0; 2] };
+        Ok(Self::Apart(Box::new(Apart {
+            gate: Product::new(loader, "gate", gate, target(gate, Epilogue::Store))?,
+            up: Product::new(loader, "up", up, target(up, Epilogue::Store))?,
+            activation,
+            width: up.outputs,
+            rows_per_token,
+            params: loader.params(bytemuck::bytes_of(&params))?,
+        })))
+    }
+
+    /// Records the way from `x` to the buffer of activations.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn record(&self, step: &mut Recording<'_>, x: &Slice, extent: Extent) -> Result<()> {
+        let b = step.buffers;
+        let apart = match self {
+            Self::Whole(product) => return product.record(step, x, &b.activated, extent),
+            Self::Apart(apart) => apart,
+        };
+        apart.gate.record(step, x, &b.gate, extent)?;
+        apart.up.record(step, x, &b.up, extent)?;
+        let arguments =
+            [("inputs", &b.inputs), ("gate", &b.gate), ("up", &b.up), ("out", &b.activated), ("params", &apart.params)];
+        let profile = &step.gpu.profile;
+        let grid = act_mul::grid(apart.width, step.rows * apart.rows_per_token, profile);
+        step.dispatch("act_mul", &act_mul::variant(apart.activation, profile), &arguments, grid)
+    }
+}
+
+/// What a matrix is called in messages.
+pub(super) fn label(index: usize, name: &str) -> String {
+    format!("layer {index} {name}")
+}

@@ -1,0 +1,237 @@
+//! Norms, and how sublayers meet the residual stream: what each reads, and how its output joins.
+
+use super::forward::Recording;
+use super::load::Loader;
+use crate::error::Result;
+use crate::gpu::memory::Slice;
+use crate::kernels::matmul::Epilogue;
+use crate::kernels::norm::{self, NormParams, Rows};
+use crate::kernels::norm_add::{self, Next, NormAddParams};
+use crate::model::files::ModelFiles;
+use crate::model::spec::{NormKind, NormSpec, TensorRole};
+
+/// A norm's weight, bias and parameters.
+pub(super) struct Norm {
+    kind: NormKind,
+    weight: Slice,
+    /// Of layer norms.
+    bias: Option<Slice>,
+    params: Slice,
+}
+
+/// A norm with the roles of its weight and of the bias that a layer norm has.
+#[derive(Clone, Copy)]
+pub(super) struct NormTensors {
+    pub(super) spec: NormSpec,
+    pub(super) weight: TensorRole,
+    pub(super) bias: TensorRole,
+}
+
+impl Norm {
+    /// Loads a norm; `first_sample` is for those of wanted rows.
+    ///
+    /// # Errors
+    /// A missing tensor, or out of memory.
+    pub(super) fn load(
+        loader: &mut Loader<'_>,
+        files: &ModelFiles,
+        norm: NormTensors,
+        first_sample: usize,
+    ) -> Result<Self> {
+        let weight = files.tensors.vector(norm.weight)?;
+        let bias = match norm.spec.kind {
+            NormKind::Layer => Some(loader.vector(&files.tensors.vector(norm.bias)?)?),
+            NormKind::Rms => None,
+        };
+        let (width, eps) = ((weight.len() / 4) as u32, norm.spec.eps);
+        let params = NormParams { width, eps, first_sample: first_sample as u32, reserved: 0 };
+        let params = loader.params(bytemuck::bytes_of(&params))?;
+        Ok(Self { kind: norm.spec.kind, weight: loader.vector(&weight)?, bias, params })
+    }
+
+    /// Records the norm of `count` rows.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn record(
+        &self,
+        step: &mut Recording<'_>,
+        rows: Rows,
+        x: &Slice,
+        out: &Slice,
+        count: usize,
+    ) -> Result<()> {
+        let mut arguments = vec![
+            ("inputs", &step.buffers.inputs),
+            ("x", x),
+            ("weight", &self.weight),
+            ("out", out),
+            ("params", &self.params),
+        ];
+        arguments.extend(self.bias.iter().map(|bias| ("bias", bias)));
+        let variant = norm::variant(self.kind, rows, &step.gpu.profile);
+        step.dispatch("norm", &variant, &arguments, norm::grid(count))
+    }
+}
+
+/// A norm of a sublayer's output, and the next sublayer's norm if that can follow at once.
+struct PostNorm {
+    weight: Slice,
+    next_weight: Option<Slice>,
+    params: Slice,
+}
+
+/// What a sublayer reads.
+enum Input {
+    /// The residual stream itself.
+    Hidden,
+    /// Its norm.
+    Normed(Norm),
+    /// Its norm, which the sublayer before has made already.
+    Prepared,
+}
+
+/// What becomes of a sublayer's output.
+enum Output {
+    /// Its last product adds it to the residual stream.
+    Added,
+    /// It is stored, normed and added.
+    Normed(PostNorm),
+}
+
+/// A sublayer's place in the residual stream.
+pub(super) struct Residual {
+    input: Input,
+    output: Output,
+}
+
+/// The norms around one sublayer.
+struct Around {
+    before: Option<NormTensors>,
+    after: Option<(TensorRole, NormSpec)>,
+}
+
+impl Residual {
+    /// Loads the norms around the attention and the MLP of every layer.
+    ///
+    /// # Errors
+    /// A missing tensor, or out of memory.
+    pub(super) fn load_all(loader: &mut Loader<'_>, files: &ModelFiles) -> Result<Vec<[Self; 2]>> {
+        use TensorRole as R;
+        let around: Vec<Around> = (files.spec.layers.iter().enumerate())
+            .flat_map(|(n, layer)| {
+                let before = |spec: Option<NormSpec>, weight, bias| spec.map(|spec| NormTensors { spec, weight, bias });
+                [
+                    Around {
+                        before: before(layer.attn_norm, R::AttnNorm(n), R::AttnNormBias(n)),
+                        after: layer.attn_post_norm.map(|spec| (R::AttnPostNorm(n), spec)),
+                    },
+                    Around {
+                        before: before(layer.mlp_norm, R::MlpNorm(n), R::MlpNormBias(n)),
+                        after: layer.mlp_post_norm.map(|spec| (R::MlpPostNorm(n), spec)),
+                    },
+                ]
+            })
+            .collect();
+        let mut all = Vec::with_capacity(files.spec.layers.len());
+        for index in (0..around.len()).step_by(2) {
+            all.push([Self::load(loader, files, &around, index)?, Self::load(loader, files, &around, index + 1)?]);
+        }
+        Ok(all)
+    }
+
+    fn load(loader: &mut Loader<'_>, files: &ModelFiles, around: &[Around], index: usize) -> Result<Self> {
+        let input = match around[index].before {
+            None => Input::Hidden,
+            Some(_) if index > 0 && around[index - 1].prepares(&around[index]).is_some() => Input::Prepared,
+            Some(norm) => Input::Normed(Norm::load(loader, files, norm, 0)?),
+        };
+        let output = match around[index].after {
+            None => Output::Added,
+            Some((role, spec)) => {
+                let weight = files.tensors.vector(role)?;
+                let next = around.get(index + 1).and_then(|next| around[index].prepares(next));
+                let next_weight = match next {
+                    Some(next) => Some(loader.vector(&files.tensors.vector(next.weight)?)?),
+                    None => None,
+                };
+                let params = NormAddParams {
+                    width: (weight.len() / 4) as u32,
+                    eps: spec.eps,
+                    next_eps: next.map_or(0.0, |next| next.spec.eps),
+                    reserved: 0,
+                };
+                let params = loader.params(bytemuck::bytes_of(&params))?;
+                Output::Normed(PostNorm { weight: loader.vector(&weight)?, next_weight, params })
+            }
+        };
+        Ok(Self { input, output })
+    }
+
+    /// Records what comes before the sublayer, and returns what it reads.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn begin<'a>(&self, step: &mut Recording<'a>) -> Result<&'a Slice> {
+        let b = step.buffers;
+        match &self.input {
+            Input::Hidden => return Ok(&b.hidden),
+            Input::Normed(norm) => norm.record(step, Rows::All, &b.hidden, &b.normed, step.rows)?,
+            Input::Prepared => {}
+        }
+        Ok(&b.normed)
+    }
+
+    /// Whether the sublayer's last dispatch adds its output to the residual stream itself.
+    pub(super) fn adds(&self) -> bool {
+        matches!(self.output, Output::Added)
+    }
+
+    /// What becomes of the sums of the sublayer's last product.
+    pub(super) fn epilogue(&self, biased: bool) -> Epilogue {
+        match (self.adds(), biased) {
+            (true, false) => Epilogue::Add,
+            (true, true) => Epilogue::AddBias,
+            (false, false) => Epilogue::Store,
+            (false, true) => Epilogue::Bias,
+        }
+    }
+
+    /// Where the sublayer's last dispatch writes.
+    pub(super) fn target<'a>(&self, step: &Recording<'a>) -> &'a Slice {
+        match self.output {
+            Output::Added => &step.buffers.hidden,
+            Output::Normed(_) => &step.buffers.sublayer,
+        }
+    }
+
+    /// Records what comes after the sublayer.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn end(&self, step: &mut Recording<'_>) -> Result<()> {
+        let Output::Normed(norm) = &self.output else { return Ok(()) };
+        let b = step.buffers;
+        let mut arguments = vec![
+            ("inputs", &b.inputs),
+            ("x", &b.sublayer),
+            ("weight", &norm.weight),
+            ("hidden", &b.hidden),
+            ("params", &norm.params),
+        ];
+        if let Some(weight) = &norm.next_weight {
+            arguments.extend([("next_weight", weight), ("normed", &b.normed)]);
+        }
+        let next = if norm.next_weight.is_some() { Next::Rms } else { Next::None };
+        let variant = norm_add::variant(next, &step.gpu.profile);
+        step.dispatch("norm_add", &variant, &arguments, norm_add::grid(step.rows))
+    }
+}
+
+impl Around {
+    /// The norm before `next`, if this sublayer's last dispatch makes it.
+    fn prepares(&self, next: &Self) -> Option<NormTensors> {
+        let norm = next.before.filter(|norm| norm.spec.kind == NormKind::Rms);
+        norm.filter(|_| self.after.is_some())
+    }
+}
