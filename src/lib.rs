@@ -71,7 +71,7 @@
 //! | [`engine`] | the thread that drives scheduler and runner; handles, streams, recovery | `sched`, `sampling`, `text`, `runner` (the trait) |
 //! | [`llm`] | the blocking front door | everything |
 //! | [`config`], [`metrics`] | options, checked once; figures | types of their subjects |
-//! | [`sim`] | workloads, a driver in virtual or real time, random lives of the scheduler in which every call is checked | `sched`, `runner` (trait and mock), `sampling` |
+//! | [`sim`] | workloads, a driver in virtual or real time, random lives of the scheduler in which every call is checked | `sched`, `runner` (trait and mock), `sampling`, `trace` |
 //! | [`trace`] | the scheduler's calls and decisions as a file: written, read, replayed, drawn | `sched`, `runner` (its plain types), `plot` |
 //! | `plot` | charts as SVG and PNG; feature `plot` | `error`, `metrics` |
 //!

@@ -32,7 +32,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("config", &["base", "error", "model", "quant", "sched"]),
     ("metrics", &["base", "engine", "sched"]),
     ("plot", &["error", "metrics"]),
-    ("sim", &["base", "error", "runner", "sampling", "sched"]),
+    ("sim", &["base", "error", "metrics", "runner", "sampling", "sched", "trace"]),
     ("trace", &["base", "error", "plot", "runner", "sampling", "sched"]),
     // Re-exports what applications need.
     ("lib", &[]),

@@ -266,8 +266,8 @@ fn phi3_fuses_projections_and_may_have_two_sets_of_divisors() {
 
     let mut converter = Converter::new(&files, style);
     let (short, long): (Vec<f32>, Vec<f32>) = ((0..12).map(|n| 1.0 + n as f32 / 64.0).collect(), vec![4.0; 12]);
-    converter.write("rope_factors_short.weight".into(), &[12], &[short.clone()]);
-    converter.write("rope_factors_long.weight".into(), &[12], &[long.clone()]);
+    converter.write("rope_factors_short.weight".into(), &[12], std::slice::from_ref(&short));
+    converter.write("rope_factors_long.weight".into(), &[12], std::slice::from_ref(&long));
     converter.number("rope.scaling.original_context_length", 128);
     let mut expected = files.spec.clone();
     // 512 of 128: sqrt(1 + ln 4 / ln 128).
@@ -282,8 +282,8 @@ fn phi3_fuses_projections_and_may_have_two_sets_of_divisors() {
     assert_same(converter, &expected);
 
     let mut converter = Converter::new(&files, style);
-    converter.write("rope_factors_short.weight".into(), &[12], &[short.clone()]);
-    converter.write("rope_factors_long.weight".into(), &[12], &[long.clone()]);
+    converter.write("rope_factors_short.weight".into(), &[12], std::slice::from_ref(&short));
+    converter.write("rope_factors_long.weight".into(), &[12], std::slice::from_ref(&long));
     converter.number("rope.scaling.original_context_length", 128);
     converter.real("rope.scaling.attn_factor", 1.25);
     expected.ropes[0].scaling = scaling(1.25);

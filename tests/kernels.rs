@@ -22,7 +22,7 @@ use octavo::kernels::self_test::data::Spread;
 use octavo::kernels::self_test::matrix::{self, Shape};
 use octavo::kernels::self_test::rig::Rig;
 use octavo::kernels::self_test::sampler::{self, Case, Row};
-use octavo::kernels::self_test::{self, Outcome, rows, tables};
+use octavo::kernels::self_test::{self, Outcome, norms, rows, tables};
 use octavo::kernels::{KvDtype, attention, matmul, rope_kv, sample};
 use octavo::model::spec::{Activation, AttnSpec, NormKind};
 use octavo::reference::sample::filtered_distribution;
@@ -146,7 +146,7 @@ fn products_in_segments_have_the_same_bits_for_every_tile() {
         device.gpu.profile.kind = DeviceKind::Discrete;
         let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, batch: Batch::Rows };
         let mut specs = Vec::new();
-        for dtype in [DType::F32, DType::Q4_1, DType::Q5_0] {
+        for dtype in [DType::F32, DType::Q4_1, DType::Q5_0, DType::Q4_K] {
             let tiles: &[u32] = if device.mode == ShaderMode::Trusted { &[1, 2, 4] } else { &[2] };
             specs.extend(tiles.iter().map(|&tile| (spec(dtype, Epilogue::Store), tile)));
         }
@@ -197,17 +197,18 @@ fn norms_and_activations_agree_with_their_twins() {
                 for kind in [NormKind::Rms, NormKind::Layer] {
                     for which in [Rows::All, Rows::Wanted] {
                         let what = (kind, which, tokens, width, spread);
-                        all.push(bits(device, &what, rows::norm(rig, kind, tokens, width, which, spread)));
+                        all.push(bits(device, &what, norms::norm(rig, kind, tokens, width, which, spread)));
                     }
                 }
                 for next in [Next::None, Next::Rms] {
                     let what = ("norm_add", next, tokens, width, spread);
-                    all.push(bits(device, &what, rows::norm_add(rig, next, tokens, width, spread)));
+                    all.push(bits(device, &what, norms::norm_add(rig, next, tokens, width, spread)));
                 }
                 let what = ("qk_norm", tokens, width, spread);
-                all.push(bits(device, &what, rows::qk_norm(rig, tokens, width, width / 2, spread)));
+                all.push(bits(device, &what, norms::qk_norm(rig, tokens, width, width / 2, spread)));
             }
         }
+        all.push(bits(device, &"soft limit", matrix::soft_cap(rig)));
         for activation in Activation::ALL {
             for (tokens, width) in [(1, 32), (9, 96), (3, 1536)] {
                 let what = (activation, tokens, width);

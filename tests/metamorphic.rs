@@ -285,11 +285,18 @@ fn every_family_is_as_steady() {
         // Little more than one sequence of full length: outputs outgrow the pool.
         let small = EngineOptions { max_model_len: Some(context), num_kv_blocks: Some(context / 16 + 2), ..options() };
         let mut asks = random_asks(seed, 7, files.spec.vocab_size as u64);
+        let mut dice = Dice(seed);
+        let shared: Vec<TokenId> = (0..16).map(|_| dice.below(500) as TokenId).collect();
         for (index, ask) in asks.iter_mut().enumerate() {
-            ask.prompt.truncate(if index == 0 { context - 40 } else { 60 });
+            // A long prompt meets six that fit together at first, three of which begin alike.
+            let len = if index == 0 { context - 40 } else { 27 + index };
+            ask.prompt = (0..len).map(|_| dice.below(500) as TokenId).collect();
+            if index % 2 == 0 {
+                ask.prompt[..16].copy_from_slice(&shared);
+            }
             ask.max_tokens = 36;
             ask.params.stop_token_ids.clear();
-            ask.arrival = 2 * index;
+            ask.arrival = if index == 0 { 12 } else { 0 };
         }
         let mut runner = load(&files, small.clone());
         let expected = alone(&mut runner, &asks);

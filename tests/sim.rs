@@ -81,7 +81,7 @@ fn crowd(aging_micros: u64) -> Run {
         driver.submit(request(index, index.saturating_sub(4) * 3300, 0, 10), None);
     }
     driver.run(&mut |_| ()).unwrap();
-    driver.finish().0
+    driver.finish().unwrap().0
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn the_earliest_deadline_goes_first_and_priorities_do_not_mix_with_it() {
             driver.submit(NewSequence { deadline_micros: Some(*deadline), ..new }, None);
         }
         driver.run(&mut |_| ()).unwrap();
-        let (run, _) = driver.finish();
+        let (run, _) = driver.finish().unwrap();
         let mut order: Vec<usize> = (0..4).collect();
         order.sort_by_key(|number| run.timelines[*number].admitted_micros);
         order
@@ -139,7 +139,7 @@ fn phase_split_computes_prompts_alone() {
         driver.submit(request(0, 0, 0, 20), None);
         driver.submit(request(1, 4000, 0, 20), None);
         driver.run(&mut |_| ()).unwrap();
-        let (run, _) = driver.finish();
+        let (run, _) = driver.finish().unwrap();
         run.timelines[0].token_micros.windows(2).map(|pair| pair[1] - pair[0]).max()
     };
     // Ten prompt tokens and a step are 2 ms; a step for the others comes before or after, or is the same.

@@ -10,6 +10,7 @@ pub mod attention;
 pub mod data;
 pub mod experts;
 pub mod matrix;
+pub mod norms;
 pub mod rig;
 pub mod rows;
 pub mod sampler;
@@ -74,16 +75,17 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
         let spec = matmul::Spec { dtype: DType::Q8_0, epilogue, batch: Batch::Rows };
         note("matmul", format!("q8_0, {epilogue:?}"), matrix::matmul(rig, &spec, 8, &shape, Spread::Plain));
     }
+    note("matmul", "soft limit".into(), matrix::soft_cap(rig));
     note("embed", "positions".into(), matrix::embed(rig, DType::F16, Table::Positions, &shape, Spread::Plain));
     for kind in [NormKind::Rms, NormKind::Layer] {
         for rows in [Rows::All, Rows::Wanted] {
-            note("norm", format!("{kind:?}, {rows:?}"), rows::norm(rig, kind, 5, 192, rows, Spread::Heavy));
+            note("norm", format!("{kind:?}, {rows:?}"), norms::norm(rig, kind, 5, 192, rows, Spread::Heavy));
         }
     }
     for next in [Next::None, Next::Rms] {
-        note("norm_add", format!("next {next:?}"), rows::norm_add(rig, next, 5, 192, Spread::Heavy));
+        note("norm_add", format!("next {next:?}"), norms::norm_add(rig, next, 5, 192, Spread::Heavy));
     }
-    note("qk_norm", "whole rows".into(), rows::qk_norm(rig, 5, 128, 64, Spread::Heavy));
+    note("qk_norm", "whole rows".into(), norms::qk_norm(rig, 5, 128, 64, Spread::Heavy));
     for activation in Activation::ALL {
         note("act_mul", format!("{activation:?} up to 1e4"), rows::act_mul(rig, activation, 3, 96));
     }

@@ -3,7 +3,7 @@
 use super::arch::{self, FileKind, bindings};
 use super::config::Config;
 pub use super::generation::GenerationDefaults;
-use super::spec::ModelSpec;
+use super::spec::{LayerSpec, MlpKind, ModelSpec};
 use super::text_files;
 use crate::base::TokenId;
 use crate::error::{Error, Result};
@@ -92,6 +92,7 @@ impl ModelFiles {
             _ => end_tokens_of_gguf(metadata, spec.vocab_size)?,
         };
         let defaults = GenerationDefaults::from_gguf(metadata)?;
+        check_counts(&spec, &file)?;
         let bindings = bindings(arch, &spec, FileKind::Gguf, &file);
         let tensors = ModelTensors::bind(Box::new(file), &bindings)?;
         let identity = identity(&spec, tensors.source());
@@ -112,6 +113,7 @@ impl ModelFiles {
         let in_config = |error: Error| error.context("config.json");
         let arch = arch::from_config(config).map_err(in_config)?;
         let spec = arch.spec_from_config(config, &weights).map_err(in_config)?;
+        check_counts(&spec, &weights)?;
         let bindings = bindings(arch, &spec, FileKind::HuggingFace, &weights);
         let tensors = ModelTensors::bind(Box::new(weights), &bindings)?;
         let in_generation = |error: Error| error.context("generation_config.json");
@@ -190,6 +192,30 @@ fn without_repeats(ids: Vec<TokenId>) -> Vec<TokenId> {
         }
     }
     unique
+}
+
+/// Refuses layers and experts that the files cannot hold, before a place is made for each.
+fn check_counts(spec: &ModelSpec, source: &dyn WeightSource) -> Result<()> {
+    let (layers, tensors) = (spec.layers.len(), source.tensors());
+    if layers > tensors.len() {
+        return Err(Error::load(format!(
+            "the model should have {layers} layers, but has {} tensors only",
+            tensors.len()
+        )));
+    }
+    let of_layer = |layer: &LayerSpec| match layer.mlp.kind {
+        MlpKind::Experts { count, .. } => count,
+        MlpKind::Gated | MlpKind::Plain => 0,
+    };
+    let experts = spec.layers.iter().map(of_layer).fold(0, usize::saturating_add);
+    let elements = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).fold(0, usize::saturating_add);
+    // Each has three matrices of the model's width, of which kernels ask for 32 at least.
+    if experts.saturating_mul(3 * spec.hidden_size.max(32)) > elements {
+        return Err(Error::load(format!(
+            "the model should have {experts} experts in {layers} layers, but its tensors have {elements} elements only"
+        )));
+    }
+    Ok(())
 }
 
 /// Bytes hashed at either end and in the middle of each tensor: two trainings of one model differ nearly everywhere, so

@@ -4,7 +4,7 @@ use super::config::Config;
 use crate::error::{Error, Result};
 use crate::weights::gguf::Metadata;
 
-/// Sampling settings that come with a model. Shown to the user; nothing applies them unasked. `None`: not said.
+/// Sampling settings that come with a model; the command line takes them where it is given none. `None`: not said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationDefaults {
     /// False: take the likeliest token, whatever the rest says.

@@ -79,6 +79,11 @@ impl Rect {
     pub fn bottom(&self) -> f64 {
         self.y + self.height
     }
+
+    /// Whether its width or height is written as 0; readers of SVG complain about such.
+    fn is_empty(&self) -> bool {
+        self.width < 0.005 || self.height < 0.005
+    }
 }
 
 /// The sheet. Later shapes lie on earlier ones.
@@ -112,20 +117,27 @@ impl Canvas {
         self.height
     }
 
-    /// A filled rectangle; `opacity` is 0 to 1.
+    /// A filled rectangle; `opacity` is 0 to 1. One without width or height is left out.
     pub fn rect(&mut self, rect: Rect, colour: &str, opacity: f64) {
+        if rect.is_empty() {
+            return;
+        }
         let node = rectangle(rect, colour);
         self.add(if opacity < 1.0 { node.set("fill-opacity", number(opacity)) } else { node });
     }
 
     /// A filled rectangle with a text that browsers show under the pointer.
     pub fn rect_with_hint(&mut self, rect: Rect, colour: &str, hint: &str) {
+        if rect.is_empty() {
+            return;
+        }
         self.add(rectangle(rect, colour).add(Title::new(hint)));
     }
 
     /// The outline of a rectangle.
     pub fn frame(&mut self, rect: Rect, stroke: Stroke) {
-        self.add(rectangle(rect, "none").set("stroke", stroke.colour).set("stroke-width", number(stroke.width)));
+        let (left, top, right, bottom) = (rect.x, rect.y, rect.right(), rect.bottom());
+        self.polyline(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], stroke);
     }
 
     /// A straight line.
@@ -323,6 +335,17 @@ mod tests {
         assert_eq!(ink(&canvas), 40 * 10);
         canvas.polyline(&[(0.0, 40.0), (100.0, 40.0)], Stroke::solid("#000000", 1.0));
         assert_eq!(ink(&canvas), 40 * 10 + 200 * 2);
+    }
+
+    #[test]
+    fn what_has_no_size_is_left_out() {
+        let mut canvas = Canvas::new(100.0, 50.0);
+        let before = canvas.svg();
+        for (width, height) in [(0.0, 5.0), (5.0, 0.004), (-1.0, 5.0)] {
+            canvas.rect(Rect { x: 1.0, y: 1.0, width, height }, "#000000", 1.0);
+            canvas.rect_with_hint(Rect { x: 1.0, y: 1.0, width, height }, "#000000", "hint");
+        }
+        assert_eq!(canvas.svg(), before);
     }
 
     #[test]

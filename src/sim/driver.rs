@@ -5,9 +5,10 @@
 use super::timed::{TimedRunner, run_error};
 use crate::base::{SeqId, TokenId};
 use crate::error::Result;
-use crate::runner::{StepResult, Wait};
+use crate::runner::{Costs, StepResult, Wait};
 use crate::sched::plan::StepPlan;
 use crate::sched::{FinishReason, NewSequence, SchedEvent, Scheduler, SchedulerConfig, SchedulerStats};
+use crate::trace::{Call, Tracer};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -45,8 +46,8 @@ pub struct Sample {
     pub blocks_used: usize,
     /// Prompt and output tokens of the sequences with a slot.
     pub tokens_held: usize,
-    /// Rows of the submission that just ended, for each of its steps.
-    pub rows: usize,
+    /// Sequences that the submission which just ended computed for.
+    pub computing: usize,
 }
 
 /// What came out of a run.
@@ -72,13 +73,15 @@ pub struct Driver<R> {
     live: Vec<Option<SeqId>>,
     /// Requests with a slot.
     seated: BTreeSet<usize>,
-    /// Rows of each submission under way.
-    rows: VecDeque<usize>,
+    /// Sequences that each submission under way computes for.
+    computing: VecDeque<usize>,
     run: Run,
     plan: StepPlan,
     result: StepResult,
     events: Vec<SchedEvent>,
     ended: usize,
+    costs: Costs,
+    tracer: Option<Tracer>,
 }
 
 /// A result that takes longer than this is a hang; it is polled for again.
@@ -98,13 +101,21 @@ impl<R: TimedRunner> Driver<R> {
             owners: HashMap::new(),
             live: Vec::new(),
             seated: BTreeSet::new(),
-            rows: VecDeque::new(),
+            computing: VecDeque::new(),
             run: Run::default(),
             plan: StepPlan::default(),
             result: StepResult::default(),
             events: Vec::new(),
             ended: 0,
+            costs: Costs::default(),
+            tracer: None,
         })
+    }
+
+    /// The same driver, which tells `tracer` of every call.
+    pub fn with_tracer(mut self, tracer: Tracer) -> Self {
+        self.tracer = Some(tracer);
+        self
     }
 
     /// Announces a request for its `arrival_micros` and returns its number, which counts from 0. Its `fork_of` is overwritten
@@ -128,6 +139,7 @@ impl<R: TimedRunner> Driver<R> {
     pub fn cancel(&mut self, number: usize) {
         let Some(seq) = self.live.get(number).copied().flatten() else { return };
         self.scheduler.finish(seq);
+        self.trace(|_| Call::Finish { seq });
         self.close(seq, self.runner.now_micros(), FinishReason::Cancelled);
     }
 
@@ -138,12 +150,16 @@ impl<R: TimedRunner> Driver<R> {
     /// A request that can never run, or a failing runner.
     pub fn turn(&mut self) -> Result<bool> {
         self.arrive()?;
-        while self.scheduler.schedule(&mut self.plan, &mut self.events) {
+        loop {
+            let planned = self.scheduler.schedule(&mut self.plan, &mut self.events);
+            self.trace(|driver| Call::Schedule { plan: planned.then_some(&driver.plan) });
             self.digest();
-            self.rows.push_back(self.plan.token_count());
+            if !planned {
+                break;
+            }
+            self.computing.push_back(self.plan.prefill.len() + self.plan.decode.len());
             self.runner.submit(&self.plan).map_err(run_error)?;
         }
-        self.digest();
         let next = self.due.front().map(|(_, new)| new.arrival_micros);
         if self.scheduler.in_flight() > 0 {
             let wait = match next {
@@ -152,7 +168,9 @@ impl<R: TimedRunner> Driver<R> {
             };
             if self.runner.poll(Wait::AtMost(wait), &mut self.result).map_err(run_error)? {
                 self.scheduler.commit(&self.result, &mut self.events);
+                self.trace(|driver| Call::Commit { result: &driver.result });
                 self.digest();
+                self.weigh();
                 self.sample();
             }
             return Ok(true);
@@ -191,12 +209,18 @@ impl<R: TimedRunner> Driver<R> {
     }
 
     /// The results and the runner.
-    pub fn finish(mut self) -> (Run, R) {
+    ///
+    /// # Errors
+    /// The trace could not be written.
+    pub fn finish(mut self) -> Result<(Run, R)> {
         let first = self.run.timelines.iter().map(|timeline| timeline.arrival_micros).min().unwrap_or(0);
         let last = self.run.timelines.iter().filter_map(|timeline| timeline.end).map(|(at, _)| at).max();
         self.run.micros = last.unwrap_or(first).saturating_sub(first);
         self.run.stats = self.scheduler.stats();
-        (self.run, self.runner)
+        if let Some(tracer) = self.tracer.take() {
+            tracer.finish()?;
+        }
+        Ok((self.run, self.runner))
     }
 
     fn arrive(&mut self) -> Result<()> {
@@ -205,16 +229,41 @@ impl<R: TimedRunner> Driver<R> {
             let Some((number, mut new)) = self.due.pop_front() else { break };
             // A parent that has ended leaves an ordinary request.
             new.fork_of = new.fork_of.and_then(|parent| self.live[parent.0 as usize]);
+            let traced = self.tracer.is_some().then(|| new.clone());
             let seq = self.scheduler.add(new, &mut self.events)?;
+            if let (Some(tracer), Some(new)) = (&mut self.tracer, &traced) {
+                tracer.call(Duration::from_micros(now), Call::Add { new, seq });
+            }
             self.owners.insert(seq, number);
             self.live[number] = Some(seq);
         }
         Ok(())
     }
 
+    /// Tells the scheduler what work costs now, for [`Preemption::Auto`](crate::sched::Preemption).
+    fn weigh(&mut self) {
+        let costs = self.runner.costs();
+        if costs != self.costs {
+            self.costs = costs;
+            self.scheduler.set_costs(costs);
+            self.trace(|_| Call::Costs(costs));
+        }
+    }
+
+    fn trace(&mut self, call: impl FnOnce(&Self) -> Call<'_>) {
+        // Out of the way, so that the call may borrow the rest.
+        if let Some(mut tracer) = self.tracer.take() {
+            tracer.call(Duration::from_micros(self.runner.now_micros()), call(self));
+            self.tracer = Some(tracer);
+        }
+    }
+
     fn digest(&mut self) {
         let now = self.runner.now_micros();
         let mut events = std::mem::take(&mut self.events);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.events(Duration::from_micros(now), &events, &self.scheduler.stats());
+        }
         for event in events.drain(..) {
             match event {
                 SchedEvent::Admitted { seq, cached_tokens, .. } => {
@@ -261,7 +310,7 @@ impl<R: TimedRunner> Driver<R> {
             waiting: stats.waiting,
             blocks_used: stats.blocks_used,
             tokens_held: seated.map(|timeline| timeline.prompt_tokens + timeline.tokens.len()).sum(),
-            rows: self.rows.pop_front().unwrap_or(0),
+            computing: self.computing.pop_front().unwrap_or(0),
         });
     }
 }
@@ -291,7 +340,7 @@ mod tests {
         let mut driver = driver(1);
         driver.submit(request(vec![1, 2, 3], 3, 5000), None);
         driver.run(&mut |_| ()).unwrap();
-        let (run, _) = driver.finish();
+        let (run, _) = driver.finish().unwrap();
         // A chunk of three tokens at 10 with its step at 1000, then steps, each with 100 of latency.
         let [timeline] = run.timelines.as_slice() else { panic!("one request") };
         assert_eq!((timeline.arrival_micros, timeline.admitted_micros), (5000, Some(5000)));
@@ -309,7 +358,7 @@ mod tests {
         driver.submit(request(vec![2], 2, 100), None);
         let mut told = Vec::new();
         driver.run(&mut |ended| told.push(ended)).unwrap();
-        let (run, _) = driver.finish();
+        let (run, _) = driver.finish().unwrap();
         assert!(run.timelines[1].end < run.timelines[0].admitted_micros.map(|at| (at, FinishReason::Stop)));
         assert_eq!(told, [1, 2, 2]);
     }
@@ -325,7 +374,7 @@ mod tests {
         driver.cancel(gone);
         driver.cancel(gone);
         driver.run(&mut |_| ()).unwrap();
-        let (run, _) = driver.finish();
+        let (run, _) = driver.finish().unwrap();
         assert_eq!(run.timelines[gone].tokens.len(), before);
         assert!(matches!(run.timelines[gone].end, Some((_, FinishReason::Cancelled))));
         assert_eq!(run.timelines[stays].tokens.len(), 40);

@@ -25,7 +25,7 @@ pub use echo::{ECHO, EchoRunner};
 pub use ledger::Tally;
 pub use random::Random;
 pub use scenario::Scenario;
-pub use summary::{Slo, Spread, Summary, percentile, ratio};
+pub use summary::{Slo, Spread, Summary, ratio};
 pub use timed::{RealTime, TimedRunner, run_error};
 pub use workload::{Arrivals, Lengths, Workload, read_trace};
 

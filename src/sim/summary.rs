@@ -4,17 +4,9 @@
 //! Percentiles interpolate linearly between the two nearest ranks. Nothing divides by zero: without data a figure is 0.
 
 use super::driver::{Run, Timeline};
+use crate::metrics::percentile;
 use crate::sched::FinishReason;
 use serde::Serialize;
-
-/// The `share` quantile (0 to 1) of ascending values: linear interpolation at rank `share * (count - 1)`. 0 without values.
-pub fn percentile(ascending: &[f64], share: f64) -> f64 {
-    let Some(last) = ascending.len().checked_sub(1) else { return 0.0 };
-    let rank = share.clamp(0.0, 1.0) * last as f64;
-    let below = rank.floor() as usize;
-    let above = (below + 1).min(last);
-    ascending[below] + (ascending[above] - ascending[below]) * (rank - below as f64)
-}
 
 /// How values are spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -189,15 +181,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_interpolate_between_ranks() {
-        let values = [10.0, 20.0, 30.0, 40.0];
+    fn a_spread_has_interpolated_percentiles() {
+        let spread = Spread::of(vec![40.0, 10.0, 30.0, 20.0]);
+        assert_eq!((spread.count, spread.mean, spread.p50, spread.max), (4, 25.0, 25.0, 40.0));
         // Rank 0.95 * 3 = 2.85: 85 hundredths of the way from 30 to 40.
-        assert_eq!(percentile(&values, 0.5), 25.0);
-        assert!((percentile(&values, 0.95) - 38.5).abs() < 1e-12);
-        assert_eq!((percentile(&values, 0.0), percentile(&values, 1.0)), (10.0, 40.0));
-        assert_eq!((percentile(&[], 0.5), percentile(&[7.0], 0.99)), (0.0, 7.0));
-        let spread = Spread::of(vec![3.0, 1.0, 2.0]);
-        assert_eq!((spread.count, spread.mean, spread.p50, spread.max), (3, 2.0, 2.0, 3.0));
+        assert!((spread.p95 - 38.5).abs() < 1e-12);
     }
 
     fn timeline(arrival: u64, tokens: &[u64]) -> Timeline {

@@ -38,7 +38,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Outcome> {
-    let params = args.sampling.params()?;
+    let params = args.sampling.params(&args.engine)?;
     if params.n > 1 {
         return Err(Error::config(format!("-n is {}, but a chat has one answer; use `octavo generate`", params.n)));
     }

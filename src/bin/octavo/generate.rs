@@ -61,7 +61,7 @@ struct PromptArgs {
 }
 
 pub fn run(args: Args) -> Result<Outcome> {
-    let params = args.sampling.params()?;
+    let params = args.sampling.params(&args.engine)?;
     let requests = match args.prompt {
         PromptArgs { prompt: Some(text), .. } => vec![Request::new(text, params)],
         PromptArgs { prompt_tokens: Some(tokens), .. } => vec![Request::new(tokens, params)],

@@ -4,8 +4,10 @@ use crate::progress::LoadBars;
 use clap::Args;
 use octavo::base::{DType, TokenId};
 use octavo::config::{EngineOptions, KvDtype};
+use octavo::engine::locate_model;
 use octavo::error::{Error, Result};
-use octavo::llm::Llm;
+use octavo::llm::{Llm, default_params};
+use octavo::model::files::ModelFiles;
 use octavo::sampling::SamplingParams;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,18 +19,19 @@ pub struct SamplingArgs {
     /// Most tokens to generate for each prompt
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_tokens: u32,
-    /// 0 always takes the likeliest token; 0.7 to 1 is usual for varied text
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
-    pub temperature: f32,
-    /// Choose among the K likeliest tokens; 0 is off
-    #[arg(long, value_name = "K", default_value_t = 0)]
-    pub top_k: u32,
-    /// Choose among the likeliest tokens that hold this share of the probability; 1 is off
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
-    pub top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest; 0 is off
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
-    pub min_p: f32,
+    /// 0 always takes the likeliest token; 0.7 to 1 is usual for varied text [default: as the model suggests, else 0]
+    #[arg(long, value_name = "T")]
+    pub temperature: Option<f32>,
+    /// Choose among the K likeliest tokens; 0 is off [default: as the model suggests, else 0]
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<u32>,
+    /// Choose among the likeliest tokens that hold this share of the probability; 1 is off [default: as the model suggests,
+    /// else 1]
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f32>,
+    /// Drop tokens less likely than this share of the likeliest; 0 is off [default: as the model suggests, else 0]
+    #[arg(long, value_name = "P")]
+    pub min_p: Option<f32>,
     /// Outputs for each prompt; above 1 needs a temperature above 0
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub n: u32,
@@ -47,13 +50,14 @@ pub struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// The checked parameters.
-    pub fn params(&self) -> Result<SamplingParams> {
+    /// The checked parameters; what was not given is as the model of `engine` suggests.
+    pub fn params(&self, engine: &EngineArgs) -> Result<SamplingParams> {
+        let suggested = engine.suggested_params()?;
         let params = SamplingParams {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
+            temperature: self.temperature.unwrap_or(suggested.temperature),
+            top_k: self.top_k.unwrap_or(suggested.top_k),
+            top_p: self.top_p.unwrap_or(suggested.top_p),
+            min_p: self.min_p.unwrap_or(suggested.min_p),
             n: self.n,
             seed: self.seed,
             max_tokens: Some(self.max_tokens),
@@ -200,6 +204,11 @@ impl EngineArgs {
             steps_per_submit: self.steps_per_submit,
             ..EngineOptions::default()
         })
+    }
+
+    /// Sampling as the model suggests it. Only looks into its files.
+    fn suggested_params(&self) -> Result<SamplingParams> {
+        Ok(default_params(&ModelFiles::open(&locate_model(&self.model)?)?.defaults))
     }
 
     /// Opens the model, with progress bars.

@@ -1,7 +1,6 @@
 //! `octavo trace`: pictures of what the scheduler did.
 
 use crate::Outcome;
-use crate::output;
 use clap::{Args, Subcommand};
 use octavo::error::{Error, Result};
 use std::path::PathBuf;
@@ -66,14 +65,13 @@ fn render(args: &RenderArgs) -> Result<Outcome> {
     if timeline.truncated {
         eprintln!("warning: {} stops in the middle; drawn as far as it goes", args.trace.display());
     }
-    let _reader = output::write(&format!("{}\n", args.out.display()))?;
+    let _reader = crate::output::write(&format!("{}\n", args.out.display()))?;
     Ok(Outcome::Success)
 }
 
 #[cfg(not(feature = "plot"))]
 fn render(args: &RenderArgs) -> Result<Outcome> {
     let RenderArgs { trace, out, width: _, from: _, to: _, max_requests: _ } = args;
-    let _ = output::write("")?;
     Err(Error::config(format!(
         "{} cannot be drawn as {}: this octavo was built without the feature `plot`; build it with \
          `--features plot`, or open the trace in https://ui.perfetto.dev",

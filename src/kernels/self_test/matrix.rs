@@ -170,6 +170,49 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
     Ok(Found { bits: found, worst_share: close.worst_share })
 }
 
+/// The soft limit by itself, for sums that are exact because all but one of their terms are zero.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn soft_cap(rig: &Rig<'_>) -> Outcome {
+    const COLUMNS: usize = 32;
+    // Both halves of the function, where they meet, its end, and far beyond.
+    let mut sums: Vec<f32> = (0..120).map(|step| CAP * (step as f32 - 60.0) / 40.0).collect();
+    sums.extend([1e-6, -1e-3, 0.6249 * CAP, 0.6251 * CAP, -9.0 * CAP, 11.0 * CAP, -1e4, 3e38]);
+    let mut file = vec![0.0f32; sums.len() * COLUMNS];
+    file.iter_mut().step_by(COLUMNS).zip(&sums).for_each(|(weight, &sum)| *weight = sum);
+    let mut x = vec![0.0f32; COLUMNS];
+    x[0] = 1.0;
+    let part = MatrixRef::new(DType::F32, sums.len(), COLUMNS, bytemuck::cast_slice(&file)).map_err(failed)?;
+    let matrix = FusedMatrix::new(vec![part], Arrangement::Stacked).map_err(failed)?;
+    let (groups, planes) = upload(rig, &matrix, 1)?.remove(0);
+    let params = MatmulParams {
+        blocks: 1,
+        segments: 1,
+        group_count: groups.len() as u32,
+        row_count: sums.len() as u32,
+        out_stride: sums.len() as u32,
+        x_stride: (COLUMNS / 4) as u32,
+        cap: CAP,
+        ..Default::default()
+    };
+    let params = rig.params(&params).map_err(failed)?;
+    let inputs = rig.step_inputs(&StepHeader { row_count: 1, ..Default::default() }, &[]).map_err(failed)?;
+    let x = rig.input(&x).map_err(failed)?;
+    let output = rig.output(&vec![f32::NAN; sums.len()]).map_err(failed)?;
+    let spec = matmul_kernel::Spec { dtype: DType::F32, epilogue: Epilogue::SoftCap, batch: Batch::Rows };
+    let mut arguments = vec![("inputs", &inputs), ("x", &x), ("out", &output.slice), ("params", &params)];
+    arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
+    let variant = matmul_kernel::variant(&spec, 1, &rig.gpu.profile);
+    let grid = matmul_kernel::grid(groups.len(), 1, 1, &rig.gpu.profile);
+    let found = rig.run(&[Dispatch { variant, arguments, grid }], &[&output])?.remove(0);
+    let twin: Vec<f64> = sums.iter().map(|&sum| reference::attention::soft_cap(f64::from(sum), Some(CAP))).collect();
+    let magnitude: Vec<f64> = twin.iter().map(|value| value.abs()).collect();
+    // Quotient, polynomial or exponential, product: some ten units.
+    let close = check_close(&floats(&found), &twin, &magnitude, 10)?;
+    Ok(Found { bits: found, worst_share: close.worst_share })
+}
+
 /// Rows of an embedding. Tokens with a scale of 1 are exact but for the flushing of denormals, which is why their bounds have
 /// magnitude zero; positions are added to what is there, with another scale.
 ///

@@ -40,9 +40,7 @@ impl Architecture for Qwen3Moe {
         norm_heads(&mut spec);
         let dense = config.sizes("mlp_only_layers")?.unwrap_or_default();
         let step = config.size("decoder_sparse_step")?.unwrap_or(1);
-        make_dense(&mut spec, dense_size, |layer| {
-            dense.contains(&layer) || !(layer + 1).checked_rem(step).is_some_and(|rest| rest == 0)
-        });
+        make_dense(&mut spec, dense_size, |layer| dense.contains(&layer) || (layer + 1).checked_rem(step) != Some(0));
         windows::apply_qwen(config, &mut spec)?;
         Ok(spec)
     }

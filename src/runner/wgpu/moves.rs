@@ -10,8 +10,10 @@
 //! Nothing is allocated on the way except by wgpu itself.
 
 mod host_pool;
+mod pieces;
 
 use self::host_pool::HostPool;
+use self::pieces::{Part, Run, each_place, find_runs};
 use crate::base::{BlockId, HostBlockId};
 use crate::error::{Error, Result};
 use crate::gpu::memory::{Buffer, Slice, Use};
@@ -43,23 +45,6 @@ pub(super) struct Moves {
     runs: Vec<Run>,
     spare: Vec<Vec<HostBlockId>>,
     cost: Cost,
-}
-
-/// Keys or values of one layer.
-struct Part {
-    memory: Slice,
-    /// Bytes of a block here,
-    bytes: u64,
-    /// and in the parts before.
-    before: u64,
-}
-
-/// Neighbours in device memory that are neighbours in staging too: one copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    block: BlockId,
-    at: u64,
-    count: u64,
 }
 
 /// What one submission moves, from [`Moves::prepare`] to [`Moves::land`].
@@ -359,45 +344,4 @@ fn take(free: &mut Vec<Staging>) -> Result<Staging> {
 fn learn(known: &mut f32, started: Instant, count: usize) {
     let seen = started.elapsed().as_secs_f32() * 1e6 / count.max(1) as f32;
     *known = if *known == 0.0 { seen } else { (*known + seen) / 2.0 };
-}
-
-/// For each part, where it lies in a block of the pool and where in staging for block number `at` of `count`.
-fn each_place(
-    parts: &[Part],
-    at: usize,
-    count: usize,
-    mut visit: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
-) {
-    for part in parts {
-        let (bytes, before) = (part.bytes as usize, part.before as usize);
-        let place = before * count + at * bytes;
-        visit(before..before + bytes, place..place + bytes);
-    }
-}
-
-fn find_runs(blocks: impl Iterator<Item = BlockId>, runs: &mut Vec<Run>) {
-    runs.clear();
-    for (at, block) in (0..).zip(blocks) {
-        match runs.last_mut() {
-            Some(run) if u64::from(run.block.0) + run.count == u64::from(block.0) => run.count += 1,
-            _ => runs.push(Run { block, at, count: 1 }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_become_one_copy() {
-        let runs = |blocks: &[u32]| {
-            let mut runs = Vec::new();
-            find_runs(blocks.iter().copied().map(BlockId), &mut runs);
-            runs.iter().map(|run| (run.block.0, run.at, run.count)).collect::<Vec<_>>()
-        };
-        assert_eq!(runs(&[]), []);
-        assert_eq!(runs(&[4, 5, 6]), [(4, 0, 3)]);
-        assert_eq!(runs(&[4, 5, 3, 4, 7, 7, 6]), [(4, 0, 2), (3, 2, 2), (7, 4, 1), (7, 5, 1), (6, 6, 1)]);
-    }
 }

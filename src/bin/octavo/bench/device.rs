@@ -13,6 +13,8 @@ use octavo::runner::mock::{MockOptions, MockRunner};
 use octavo::runner::wgpu::WgpuRunner;
 use octavo::sched::{NewSequence, SchedulerConfig};
 use octavo::sim::{Driver, RealTime, Run, TimedRunner};
+use octavo::trace::Tracer;
+use std::path::Path;
 
 /// Where requests run. A model is loaded once and serves one run after another; each run has a scheduler of its own.
 pub enum Device {
@@ -106,12 +108,35 @@ impl Device {
     /// # Errors
     /// A request that cannot run under `config`, or a failing device.
     pub fn run(&mut self, config: SchedulerConfig, requests: Vec<NewSequence>, batching: Batching) -> Result<Run> {
+        self.run_with(config, requests, batching, None)
+    }
+
+    /// Runs `requests`, each at its arrival, and writes a trace of it all if `trace` is given.
+    ///
+    /// # Errors
+    /// As [`Device::run`], and a trace that cannot be written.
+    pub fn run_traced(
+        &mut self,
+        config: SchedulerConfig,
+        requests: Vec<NewSequence>,
+        trace: Option<&Path>,
+    ) -> Result<Run> {
+        self.run_with(config, requests, Batching::Continuous, trace)
+    }
+
+    fn run_with(
+        &mut self,
+        config: SchedulerConfig,
+        requests: Vec<NewSequence>,
+        batching: Batching,
+        trace: Option<&Path>,
+    ) -> Result<Run> {
         match self {
-            Self::Mock(options) => Ok(drive(config, MockRunner::new(options.clone()), requests, batching)?.0),
+            Self::Mock(options) => Ok(drive(config, MockRunner::new(options.clone()), requests, batching, trace)?.0),
             Self::Model(model) => {
                 model.runner()?;
                 let runner = RealTime::new(model.runner.take().expect("just seen"));
-                let (run, runner) = drive(config, runner, requests, batching)?;
+                let (run, runner) = drive(config, runner, requests, batching, trace)?;
                 model.runner = Some(runner.into_inner());
                 Ok(run)
             }
@@ -130,9 +155,14 @@ fn drive<R: TimedRunner>(
     runner: R,
     requests: Vec<NewSequence>,
     batching: Batching,
+    trace: Option<&Path>,
 ) -> Result<(Run, R)> {
     let bar = RequestBar::new(requests.len());
+    let tracer = trace.map(|path| Tracer::create(path, &config, &runner.capacity())).transpose()?;
     let mut driver = Driver::new(config, runner)?;
+    if let Some(tracer) = tracer {
+        driver = driver.with_tracer(tracer);
+    }
     let mut show = |ended| bar.ended(ended);
     match batching {
         Batching::Continuous => {
@@ -151,5 +181,18 @@ fn drive<R: TimedRunner>(
             }
         }
     }
-    Ok(driver.finish())
+    driver.finish()
+}
+
+/// Refuses `--trace` where there are several runs, of which a trace could hold one.
+///
+/// # Errors
+/// If a trace was asked for.
+pub fn refuse_trace(args: &EngineArgs) -> Result<()> {
+    match &args.trace {
+        None => Ok(()),
+        Some(_) => Err(Error::config(
+            "--trace holds one run, and this bench makes several; use it with `bench throughput` or `bench serve-sim`",
+        )),
+    }
 }

@@ -1,6 +1,6 @@
 //! `octavo bench latency`: one batch from its start to its end, several times.
 
-use super::device::{Batching, Device};
+use super::device::{Batching, Device, refuse_trace};
 use super::report::{Table, number};
 use super::throughput::ID_LIMIT;
 use crate::Outcome;
@@ -51,6 +51,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             args.batch, args.repeats
         )));
     }
+    refuse_trace(&args.engine)?;
     let mut device = Device::load(&args.engine)?;
     let config = SchedulerConfig { prefix_cache: false, host_cache: false, ..device.scheduling()? };
     let workload = Workload {

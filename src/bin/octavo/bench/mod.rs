@@ -5,7 +5,6 @@ mod latency;
 mod model;
 mod report;
 mod scheduler;
-mod scheduling;
 mod serve_sim;
 mod suite;
 mod throughput;
@@ -27,7 +26,7 @@ Examples:
 
   What scheduling does, without a model, in seconds:
   octavo bench suite --out bench                        five comparisons: a table, JSON and a picture of each
-  octavo bench serve-sim --mock --rate 40 --policy edf  what a policy does to waiting times
+  octavo bench serve-sim --mock --rate 12               what a setting does to waiting times
   octavo bench scheduler                                what the scheduler itself costs, and how that grows";
 
 #[derive(Subcommand)]

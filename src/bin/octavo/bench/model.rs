@@ -1,5 +1,6 @@
 //! `octavo bench decode` and `prefill`: how fast a model runs here, once warm. Times are reported, never judged.
 
+use super::device::refuse_trace;
 use crate::Outcome;
 use crate::options::EngineArgs;
 use crate::output;
@@ -50,6 +51,7 @@ pub enum Phase {
 }
 
 pub fn run(args: &BenchArgs, phase: Phase) -> Result<Outcome> {
+    refuse_trace(&args.engine)?;
     let prefill = phase == Phase::Prefill;
     let files = ModelFiles::open(&locate_model(&args.engine.model)?)?;
     let config = EngineConfig::new(args.engine.options()?, &files.spec)?;

@@ -1,8 +1,7 @@
 //! `octavo bench serve-sim`: requests that arrive over time, on a model in real time or on the mock in virtual time.
 
-use super::device::{Batching, Device};
+use super::device::Device;
 use super::report::{number, percent, times, totals};
-use super::scheduling::SchedulingArgs;
 use super::throughput::ID_LIMIT;
 use crate::Outcome;
 use crate::options::EngineArgs;
@@ -10,7 +9,7 @@ use crate::output;
 use octavo::error::{Error, Result};
 use octavo::runner::mock::MockOptions;
 use octavo::sampling::SamplingParams;
-use octavo::sched::NewSequence;
+use octavo::sched::{NewSequence, SchedulerConfig};
 use octavo::sim::{Arrivals, Lengths, Slo, Summary, Workload, read_trace};
 use serde_json::json;
 use std::fs::File;
@@ -19,10 +18,12 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  octavo bench serve-sim --mock --rate 40 --slo-ttft-ms 200 --slo-tpot-ms 50
+  octavo bench serve-sim --mock --rate 12 --slo-ttft-ms 200 --slo-tpot-ms 50
       a device that exists in numbers only, in virtual time: how many of 200 requests are served within the limits
-  octavo bench serve-sim --mock --rate 60 --policy edf --max-num-partial-prefills 4
-      the same device under more load, earliest deadline first
+  octavo bench serve-sim --mock --rate 12 --policy phase-split
+      the same, prompts strictly before decoding: other waiting times
+  octavo bench serve-sim --mock --rate 12 --num-prompts 40 --trace run.json
+      the same as a picture: octavo trace render run.json -o run.svg
   octavo bench serve-sim --model M --rate 2 --num-prompts 50 --input-len lognormal:60,0.8,400 --output-len 16..64
       a model, in real time
   octavo bench serve-sim --model M --trace-file arrivals.jsonl
@@ -38,17 +39,15 @@ What is reported:
 Percentiles are exact, with linear interpolation between ranks.";
 
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, mut_arg("model", |arg| arg.required_unless_present("mock").default_value("")))]
+#[command(after_help = EXAMPLES, mut_arg("model", |arg| arg.required(false).default_value("").hide_default_value(true)))]
 pub struct Args {
     /// No model: a device of the given speeds, in virtual time
     #[arg(long, conflicts_with = "model")]
     mock: bool,
     #[command(flatten)]
     engine: EngineArgs,
-    #[command(flatten)]
-    scheduling: SchedulingArgs,
     /// Requests a second on average, arriving by chance (a Poisson process); 0 lets all come at once
-    #[arg(long, value_name = "R", default_value_t = 4.0, conflicts_with = "trace_file")]
+    #[arg(long, value_name = "R", default_value_t = 4.0, allow_negative_numbers = true, conflicts_with = "trace_file")]
     rate: f64,
     /// Arrivals and lengths from a file of JSON lines
     #[arg(long, value_name = "FILE")]
@@ -99,25 +98,22 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !(args.rate >= 0.0 && args.rate.is_finite()) {
         return Err(Error::config(format!("--rate is {}, but must be requests a second, or 0", args.rate)));
     }
+    if !args.mock && args.engine.model.is_empty() {
+        return Err(Error::config("there is nothing to run on; name a model with --model, or use --mock"));
+    }
     let params = SamplingParams { temperature: args.temperature, ..SamplingParams::default() };
     params.validate()?;
     let mut device = match args.mock {
         true => mock(args)?,
         false => Device::load(&args.engine)?,
     };
-    let mut config = args.scheduling.apply(device.scheduling()?);
-    if args.mock {
-        config.prefix_cache = !args.engine.no_prefix_cache;
-        config.chunked_prefill = !args.engine.no_chunked_prefill;
-        config.long_prefill_token_threshold = args.engine.long_prefill_token_threshold;
-        config.host_cache &= config.prefix_cache;
-        if args.engine.sync {
-            config.max_in_flight = 1;
-        }
-    }
+    let config = match args.mock {
+        true => scheduling(args, device.scheduling()?)?,
+        false => device.scheduling()?,
+    };
     let requests = requests(args, &params, ID_LIMIT.min(device.vocab_size()?))?;
     let slo = Slo { ttft_ms: args.slo_ttft_ms, tpot_ms: args.slo_tpot_ms };
-    let run = device.run(config.clone(), requests, Batching::Continuous)?;
+    let run = device.run_traced(config.clone(), requests, args.engine.trace.as_deref())?;
     let summary = Summary::of(&run, &slo, |_| true);
     let _reader = match args.json {
         true => output::write_json(&json!({
@@ -170,6 +166,25 @@ fn mock(args: &Args) -> Result<Device> {
     options.capacity.max_steps = engine.steps_per_submit;
     options.capacity.host_blocks = args.mock_host_blocks;
     Ok(Device::Mock(options))
+}
+
+/// What the engine's options mean on the mock.
+fn scheduling(args: &Args, usual: SchedulerConfig) -> Result<SchedulerConfig> {
+    let options = args.engine.options()?;
+    Ok(SchedulerConfig {
+        long_prefill_token_threshold: options.long_prefill_token_threshold,
+        chunked_prefill: options.chunked_prefill,
+        prefix_cache: options.prefix_cache,
+        max_in_flight: if options.sync { 1 } else { usual.max_in_flight },
+        policy: options.policy,
+        aging_micros: options.aging.as_micros().try_into().unwrap_or(u64::MAX),
+        max_num_partial_prefills: options.max_num_partial_prefills,
+        max_long_partial_prefills: options.max_long_partial_prefills,
+        watermark: options.watermark,
+        preemption: options.preemption,
+        host_cache: options.host_cache && options.prefix_cache && args.mock_host_blocks > 0,
+        ..usual
+    })
 }
 
 fn requests(args: &Args, params: &SamplingParams, id_limit: u32) -> Result<Vec<NewSequence>> {

@@ -3,7 +3,6 @@
 
 use super::device::{Batching, Device};
 use super::report::{number, totals};
-use super::scheduling::SchedulingArgs;
 use crate::Outcome;
 use crate::options::EngineArgs;
 use crate::output;
@@ -26,8 +25,6 @@ One request runs first as a warm-up and is not counted.";
 pub struct Args {
     #[command(flatten)]
     engine: EngineArgs,
-    #[command(flatten)]
-    scheduling: SchedulingArgs,
     /// Requests
     #[arg(long, value_name = "N", default_value_t = 256)]
     num_seqs: usize,
@@ -55,7 +52,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let params = SamplingParams { temperature: args.temperature, ..SamplingParams::default() };
     params.validate()?;
     let mut device = Device::load(&args.engine)?;
-    let config = args.scheduling.apply(device.scheduling()?);
+    let config = device.scheduling()?;
     let workload = Workload {
         requests: args.num_seqs,
         input: args.input_len,
@@ -74,7 +71,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ..workload.clone()
     };
     device.run(config.clone(), warm_up.sequences(), Batching::Continuous)?;
-    let run = device.run(config, workload.sequences(), Batching::Continuous)?;
+    let run = device.run_traced(config, workload.sequences(), args.engine.trace.as_deref())?;
     let summary = Summary::of(&run, &Slo::default(), |_| true);
     let _reader = match args.json {
         true => output::write_json(&json!({

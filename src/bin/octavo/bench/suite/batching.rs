@@ -27,15 +27,15 @@ pub fn run(model: Option<&mut Device>, conditions: &Conditions) -> Result<Bench>
     let continuous = device.run(config.clone(), work.clone(), Batching::Continuous)?;
     let naive = device.run(config, work, Batching::Naive(NAIVE_BATCH))?;
     let [fast, slow] = [&continuous, &naive].map(|run| Summary::of(run, &Slo::default(), |_| true));
-    let rows = |run: &Run| run.mean_over_time(|sample| sample.rows.min(MAX_SEQS) as f64);
-    let mut table = Table::new(&["batching", "tok/s", "seconds", "steps", "rows at once", "E2E p50 ms", "p95"]);
+    let computing = |run: &Run| run.mean_over_time(|sample| sample.computing as f64);
+    let mut table = Table::new(&["batching", "tok/s", "seconds", "steps", "sequences computing", "E2E p50 ms", "p95"]);
     for (name, run, summary) in [("continuous", &continuous, &fast), ("naive", &naive, &slow)] {
         table.row(vec![
             name.into(),
             number(summary.output_tokens_per_second),
             number(summary.seconds),
             run.stats.steps.to_string(),
-            number(rows(run)),
+            number(computing(run)),
             number(summary.e2e_ms.p50),
             number(summary.e2e_ms.p95),
         ]);
@@ -87,8 +87,8 @@ fn picture(continuous: &Run, naive: &Run, fast: &Summary, slow: &Summary, device
         let mut points: Vec<(f64, f64)> = vec![];
         let mut before = 0.0;
         for sample in &run.samples {
-            // A submission's rows hold from the result before it.
-            points.push((before, sample.rows.min(MAX_SEQS) as f64));
+            // What a submission computes for holds from the result before it.
+            points.push((before, sample.computing as f64));
             before = sample.micros as f64 / 1e3;
         }
         points.push((before, 0.0));

@@ -35,8 +35,8 @@ pub fn run(model: Option<&mut Device>, conditions: &Conditions) -> Result<Bench>
         SchedulerConfig { max_num_batched_tokens: 2 * CHUNK, long_prefill_token_threshold: CHUNK, ..usual.clone() };
     let ways = [
         ("whole", "whole prompts", SchedulerConfig { chunked_prefill: false, ..usual }),
-        ("chunked", "chunks of 32, in turn", chunked.clone()),
-        ("passing", "chunks of 32, short ones pass", SchedulerConfig { max_num_partial_prefills: 4, ..chunked }),
+        ("chunked", "chunks in turn", chunked.clone()),
+        ("passing", "chunks, short ones pass", SchedulerConfig { max_num_partial_prefills: 4, ..chunked }),
     ];
     let requests = requests(long_prompt, output, device.vocab_size()?, conditions.seed);
     let mut table =
@@ -68,7 +68,7 @@ pub fn run(model: Option<&mut Device>, conditions: &Conditions) -> Result<Bench>
         name: "5-chunked-prefill",
         text: format!(
             "{LONG} prompts of {long_prompt} tokens and, just behind them, {SHORT} of {SHORT_PROMPT}, {output} tokens out, on {}. \
-             In turn: one prompt at a time is partly computed. Short ones pass: up to four are, of which one is long.",
+             Chunks have {CHUNK} tokens. In turn: one prompt at a time is partly computed. Short ones pass: up to four are, of which one is long.",
             device.name()
         ),
         table,
@@ -99,7 +99,7 @@ fn requests(long_prompt: usize, output: usize, vocab_size: u32, seed: u64) -> Ve
 #[cfg(feature = "plot")]
 fn picture(runs: &[(&str, Run, Spread, Spread, Spread)], device: &str) -> octavo::plot::Figure {
     use octavo::plot::{BarSet, Chart, Figure, Series};
-    let groups: Vec<String> = runs.iter().map(|(name, ..)| name.replace(", ", " ")).collect();
+    let groups: Vec<String> = runs.iter().map(|(name, ..)| name.replace("chunks, s", "s")).collect();
     let first = Chart {
         subtitle: format!("means, on {device}"),
         y_label: "ms".into(),

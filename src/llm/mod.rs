@@ -1,6 +1,10 @@
 //! The blocking front door: open a model, generate, chat, score. Everything runs on an [`Engine`], which
 //! [`Llm::engine`] gives to callers that want streams.
 
+mod params;
+
+pub use params::{ParamsPerPrompt, default_params};
+
 use crate::base::TokenId;
 use crate::config::{EngineConfig, EngineOptions, LoadProgress, LoadStage, RunnerInfo};
 use crate::engine::{
@@ -101,6 +105,11 @@ impl Llm {
     /// The model's files.
     pub fn files(&self) -> &ModelFiles {
         &self.files
+    }
+
+    /// Sampling as the model's makers suggest it; see [`default_params`].
+    pub fn default_params(&self) -> SamplingParams {
+        default_params(&self.files.defaults)
     }
 
     /// The device and what was allocated on it.
@@ -291,52 +300,6 @@ pub enum Flow {
     Drain,
     /// Return now; running requests are cancelled.
     Abandon,
-}
-
-/// Sampling parameters for a list of prompts.
-#[derive(Clone, Debug)]
-pub enum ParamsPerPrompt {
-    /// The same for all.
-    One(SamplingParams),
-    /// One for each.
-    Each(Vec<SamplingParams>),
-}
-
-impl ParamsPerPrompt {
-    fn spread(self, prompts: usize) -> Result<Vec<SamplingParams>> {
-        match self {
-            Self::One(params) => Ok(vec![params; prompts]),
-            Self::Each(list) if list.len() == prompts => Ok(list),
-            Self::Each(list) => Err(Error::config(format!(
-                "{prompts} prompts came with {} sampling parameters; give one for each, or a single one for all",
-                list.len()
-            ))),
-        }
-    }
-}
-
-impl From<SamplingParams> for ParamsPerPrompt {
-    fn from(params: SamplingParams) -> Self {
-        Self::One(params)
-    }
-}
-
-impl From<&SamplingParams> for ParamsPerPrompt {
-    fn from(params: &SamplingParams) -> Self {
-        Self::One(params.clone())
-    }
-}
-
-impl From<Vec<SamplingParams>> for ParamsPerPrompt {
-    fn from(list: Vec<SamplingParams>) -> Self {
-        Self::Each(list)
-    }
-}
-
-impl From<&[SamplingParams]> for ParamsPerPrompt {
-    fn from(list: &[SamplingParams]) -> Self {
-        Self::Each(list.to_vec())
-    }
 }
 
 fn lock(info: &Mutex<RunnerInfo>) -> MutexGuard<'_, RunnerInfo> {

@@ -1,0 +1,13 @@
+//! What a user may set ([`EngineOptions`]) and what the engine runs on ([`EngineConfig`]): checked once, then complete.
+//!
+//! Also the two small reports that loading gives to the outside: [`LoadProgress`] and [`RunnerInfo`].
+
+mod complete;
+mod kv;
+mod options;
+mod report;
+
+pub use complete::{ContextChoice, EngineConfig, MAX_STEPS_PER_SUBMIT};
+pub use kv::{KvDtype, kv_bytes_per_token};
+pub use options::EngineOptions;
+pub use report::{LoadProgress, LoadStage, RunnerInfo};
