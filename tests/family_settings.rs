@@ -52,7 +52,7 @@ fn windows_follow_the_rules_of_their_family() {
     for (class, changes, expected) in [
         ("MistralForCausalLM", window.clone(), [yes; 4]),
         ("MistralForCausalLM", json!({"sliding_window": "null"}), [no; 4]),
-        ("MistralForCausalLM", json!({}), [no; 4]),
+        ("MistralForCausalLM", json!({}), [Some(4096); 4]),
         ("Phi3ForCausalLM", window.clone(), [yes; 4]),
         // The numbers of a window that is not in use.
         ("LlamaForCausalLM", window.clone(), [no; 4]),

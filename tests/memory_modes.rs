@@ -59,12 +59,12 @@ fn random_asks(dice: &mut Dice, count: usize, vocab: u64) -> Vec<Ask> {
     let mut ask = |index: usize| {
         let len = 1 + dice.below(140) as usize;
         let mut prompt: Vec<TokenId> = (0..len).map(|_| dice.below(vocab) as TokenId).collect();
-        if index % 3 == 0 {
+        if index.is_multiple_of(3) {
             let common = len.min(shared.len());
             prompt[..common].copy_from_slice(&shared[..common]);
         }
         let outputs = if index % 4 == 1 { 3 } else { 1 };
-        let hot = outputs > 1 || index % 2 == 0;
+        let hot = outputs > 1 || index.is_multiple_of(2);
         let params = SamplingParams { temperature: if hot { 0.9 } else { 0.0 }, top_k: 20, ..Default::default() };
         Ask {
             prompt,
@@ -94,16 +94,19 @@ impl Ask {
     }
 }
 
-/// Runs all to their ends; the tokens of each output, `None` where it was cancelled.
+/// The tokens of each output of each request, `None` where it was cancelled.
+type Outcome = HashMap<(usize, u64), Option<Vec<TokenId>>>;
+
+/// Runs all to their ends.
 fn run(
     runner: &mut WgpuRunner,
     config: &SchedulerConfig,
     asks: &[Ask],
-) -> (HashMap<(usize, u64), Option<Vec<TokenId>>>, SchedulerStats) {
+) -> (Outcome, SchedulerStats) {
     let mut scheduler = Scheduler::new(config.clone(), runner.capacity()).unwrap();
     let (mut plan, mut result, mut events) = (StepPlan::default(), StepResult::default(), Vec::new());
     let mut owners: HashMap<SeqId, (usize, u64)> = HashMap::new();
-    let mut tokens: HashMap<(usize, u64), Option<Vec<TokenId>>> = HashMap::new();
+    let mut tokens = Outcome::new();
     let mut next: Vec<usize> = (0..asks.len()).collect();
     next.sort_by_key(|index| asks[*index].arrival);
     next.reverse();

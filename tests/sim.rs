@@ -8,7 +8,7 @@ use octavo::sched::{NewSequence, Policy, SchedulerConfig};
 use octavo::sim::{Driver, Run, simulate};
 
 /// Steps of the suite. `octavo sim --steps` goes further.
-const STEPS: u64 = 200_000;
+const STEPS: u64 = 1_000_000;
 
 #[test]
 fn random_lives_keep_every_invariant() {

@@ -352,7 +352,8 @@ fn templates_are_found_wherever_a_folder_keeps_them() {
     let rag = ("additional_chat_templates/rag.jinja", "rag");
     let other = ("additional_chat_templates/notes.txt", "notes");
     let processor = ("chat_template.json", r#"{"chat_template": "processor"}"#);
-    let cases: [(&[(&str, &str)], Option<&str>, &[(&str, &str)]); 7] = [
+    type Texts<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Texts, Option<&str>, Texts); 7] = [
         (&[], None, &[]),
         (&[in_config], Some("config"), &[]),
         (&[in_config, file], Some("file"), &[]),

@@ -210,7 +210,8 @@ fn damaged_pieces_are_refused_by_name() {
         change(&mut vocab);
         Tokenizer::from_file(&TokenizerFile::Gguf(vocab.into())).err().map(|error| error.to_string())
     };
-    let cases: [(fn(&mut GgufVocab), &str); 6] = [
+    type Change = fn(&mut GgufVocab);
+    let cases: [(Change, &str); 6] = [
         (|vocab| vocab.scores[300] = f32::NAN, "score of GGUF token 300"),
         (|vocab| vocab.scores.truncate(5), "tokens but 5 scores"),
         (|vocab| vocab.tokens[400] = "x".repeat(1000), "token 400 of the GGUF vocabulary has 1000 bytes"),
@@ -223,7 +224,7 @@ fn damaged_pieces_are_refused_by_name() {
         assert!(error.contains(expected), "{error}");
     }
     // Odd, but harmless: no scores, no bytes, no kinds, no unknown token, twice the same.
-    let odd: [fn(&mut GgufVocab); 5] = [
+    let odd: [Change; 5] = [
         |vocab| vocab.scores.clear(),
         |vocab| vocab.token_types.iter_mut().filter(|kind| **kind == 6).for_each(|kind| *kind = 5),
         |vocab| vocab.token_types.clear(),

@@ -134,6 +134,12 @@ impl HostStore {
         self.meta[block.index()].arriving.is_none()
     }
 
+    /// Whether the block is there for its name alone, and so among the [`available`](Self::available).
+    pub fn is_kept(&self, block: HostBlockId) -> bool {
+        let meta = &self.meta[block.index()];
+        meta.pins == 0 && meta.arriving.is_none()
+    }
+
     /// Names a block by what it holds, or will hold.
     pub fn publish(&mut self, block: HostBlockId, key: &BlockKey) -> bool {
         // Names on the host are given back by eviction alone, so nobody needs to be known as the publisher.

@@ -62,7 +62,7 @@ pub struct EngineOptions {
     pub sync: bool,
     /// Most decode steps that the device runs by itself in one submission.
     pub steps_per_submit: u16,
-    /// Requests that may wait for admission; further ones are refused with [`ErrorKind::Busy`](crate::ErrorKind).
+    /// Outputs that may wait for admission, `n` for a request with several; further ones are refused with [`ErrorKind::Busy`](crate::ErrorKind).
     pub max_waiting: usize,
     /// Lowers the device's limit on the bytes of one storage binding, so that small models are split as large ones
     /// are. For tests.

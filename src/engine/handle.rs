@@ -37,12 +37,17 @@ pub(super) struct Shared {
     seeds: RandomState,
 }
 
+/// Longer waits are as good as for ever, and an `Instant` must hold their end.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(1 << 30);
+
 /// What the engine thread is told.
 pub(super) enum Command {
     Add(Box<Submission>),
     Cancel(RequestId),
     CancelAll,
     Pause(Pause),
+    /// Ends a pause and all drains.
+    Resume,
     ResetPrefixCache {
         preempt: bool,
         done: mpsc::Sender<Result<()>>,
@@ -71,12 +76,15 @@ pub(super) struct Submission {
     pub place: QueuePlace,
 }
 
-/// One of the places in the bounded queue; free again when dropped.
-pub(super) struct QueuePlace(Arc<AtomicUsize>);
+/// Places in the bounded queue, one for each output; free again when dropped.
+pub(super) struct QueuePlace {
+    waiting: Arc<AtomicUsize>,
+    places: usize,
+}
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.fetch_sub(self.places, Ordering::Relaxed);
     }
 }
 
@@ -136,7 +144,7 @@ impl EngineHandle {
             return Err(Error::config("stop texts need a tokenizer, which this model lacks; use stop_token_ids"));
         }
         // Taken first: whoever tries again and again while the queue is full shall not encode the text each time.
-        let place = self.take_place()?;
+        let place = self.take_place(params.n as usize)?;
         let prompt: Arc<[TokenId]> = match prompt {
             Prompt::Tokens(tokens) => tokens.into(),
             Prompt::Text(text) => self.encode(&text)?.into(),
@@ -178,10 +186,12 @@ impl EngineHandle {
         let _ = self.commands.send(Command::Pause(pause));
     }
 
-    /// Ends a [pause](Self::pause) or a [drain](Self::drain).
+    /// Ends a [pause](Self::pause), and [drains](Self::drain) before their time: whoever waits for one hears that nobody was
+    /// cancelled.
     pub fn resume(&self) {
         self.shared.draining.store(false, Ordering::Relaxed);
-        self.pause(Pause::None);
+        // A thread that is gone has nothing to resume.
+        let _ = self.commands.send(Command::Resume);
     }
 
     /// Refuses new requests and waits until those that are here have ended; after `limit` it cancels the rest. Returns how
@@ -192,7 +202,7 @@ impl EngineHandle {
     pub fn drain(&self, limit: Duration) -> Result<usize> {
         self.shared.draining.store(true, Ordering::Relaxed);
         let (done, answer) = mpsc::channel();
-        let command = Command::Drain { deadline: Instant::now() + limit, done };
+        let command = Command::Drain { deadline: Instant::now() + limit.min(LONGEST_WAIT), done };
         self.commands.send(command).map_err(|_| self.shared.stop_error())?;
         answer.recv().map_err(|_| self.shared.stop_error())
     }
@@ -234,8 +244,8 @@ impl EngineHandle {
         self.shared.metrics().snapshot()
     }
 
-    /// A place in the queue.
-    fn take_place(&self) -> Result<QueuePlace> {
+    /// So many places in the queue. An empty one has room for any request.
+    fn take_place(&self, places: usize) -> Result<QueuePlace> {
         if let Some(error) = self.shared.stopped() {
             return Err(error);
         }
@@ -244,11 +254,13 @@ impl EngineHandle {
         }
         let limit = self.max_waiting;
         let waiting = &self.shared.waiting;
-        match waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < limit).then_some(count + 1)) {
-            Ok(_) => Ok(QueuePlace(waiting.clone())),
+        match waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count == 0 || count + places <= limit).then_some(count + places)
+        }) {
+            Ok(_) => Ok(QueuePlace { waiting: waiting.clone(), places }),
             Err(count) => Err(Error::new(
                 ErrorKind::Busy,
-                format!("{count} requests are waiting already, and max_waiting is {limit}; try again later"),
+                format!("{count} outputs are waited for already, and max_waiting is {limit}; try again later"),
             )),
         }
     }

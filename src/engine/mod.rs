@@ -107,7 +107,7 @@ impl Drop for Engine {
         self.handle.shut_down();
         let Some(thread) = self.thread.take() else { return };
         // The thread never sends: the wait ends when it drops its end of the channel.
-        if let Err(mpsc::RecvTimeoutError::Timeout) = self.ended.recv_timeout(self.deadline + GRACE) {
+        if let Err(mpsc::RecvTimeoutError::Timeout) = self.ended.recv_timeout(self.deadline.saturating_add(GRACE)) {
             log::warn!("the engine thread did not end in time and is left behind; the driver may hang");
             return;
         }

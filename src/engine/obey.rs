@@ -7,7 +7,7 @@ use super::thread::{Next, Worker};
 use crate::base::{RequestId, SeqId, TokenId};
 use crate::error::Result;
 use crate::sampling::SamplingRow;
-use crate::sched::{FinishReason, NewSequence};
+use crate::sched::{FinishReason, NewSequence, Pause};
 use crate::text::Detokenizer;
 use crate::trace::Call;
 use std::sync::mpsc;
@@ -25,11 +25,12 @@ impl Worker {
         loop {
             self.finish_drain();
             let idle = !self.scheduler.has_work() || self.scheduler.awaits_caller();
-            let command = match (idle, &self.draining) {
+            let next_deadline = self.draining.iter().map(|drain| drain.deadline).min();
+            let command = match (idle, next_deadline) {
                 (false, _) => self.commands.try_recv().map_err(|error| error == mpsc::TryRecvError::Disconnected),
                 (true, None) => self.commands.recv().map_err(|_| true),
-                (true, Some(drain)) => {
-                    let left = drain.deadline.saturating_duration_since(Instant::now());
+                (true, Some(deadline)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
                     self.commands.recv_timeout(left).map_err(|error| error == mpsc::RecvTimeoutError::Disconnected)
                 }
             };
@@ -67,25 +68,32 @@ impl Worker {
             Command::Add(submission) => self.add(*submission),
             Command::Cancel(request) => self.cancel(request),
             Command::CancelAll => self.cancel_all(),
-            Command::Pause(pause) => {
-                self.scheduler.set_pause(pause);
-                self.trace(Call::Pause(pause));
+            Command::Pause(pause) => self.pause(pause),
+            Command::Resume => {
+                self.pause(Pause::None);
+                self.answer_drains(0);
             }
             Command::ResetPrefixCache { preempt, done } => {
                 let outcome = self.reset(preempt);
                 // Whoever asked may have lost interest.
                 let _ = done.send(outcome);
             }
-            Command::Drain { deadline, done } => self.draining = Some(Drain { deadline, done }),
+            Command::Drain { deadline, done } => self.draining.push(Drain { deadline, done }),
             Command::ShutDown => return Next::Stop,
         }
         Next::GoOn
+    }
+
+    fn pause(&mut self, pause: Pause) {
+        self.scheduler.set_pause(pause);
+        self.trace(Call::Pause(pause));
     }
 
     fn reset(&mut self, preempt: bool) -> Result<()> {
         self.scheduler.reset_prefix_cache(preempt, &mut self.events)?;
         self.trace(Call::Reset { preempt });
         self.emit();
+        self.record_state();
         Ok(())
     }
 
@@ -100,16 +108,19 @@ impl Worker {
         all.into_iter().for_each(|request| self.cancel(request));
     }
 
-    /// Answers a drain once nothing is left, or cancels what is left once its time is over.
+    /// Answers drains once nothing is left, or cancels what is left once the time of one of them is over.
     fn finish_drain(&mut self) {
-        let Some(drain) = self.draining.take() else { return };
-        let left = self.live.len();
-        if left == 0 || Instant::now() >= drain.deadline {
+        let (left, now) = (self.live.len(), Instant::now());
+        if !self.draining.is_empty() && (left == 0 || self.draining.iter().any(|drain| now >= drain.deadline)) {
             self.cancel_all();
+            self.answer_drains(left);
+        }
+    }
+
+    fn answer_drains(&mut self, cancelled: usize) {
+        for drain in self.draining.drain(..) {
             // Whoever asked may have lost interest.
-            let _ = drain.done.send(left);
-        } else {
-            self.draining = Some(drain);
+            let _ = drain.done.send(cancelled);
         }
     }
 
@@ -149,6 +160,7 @@ impl Worker {
         self.shared.metrics().requests += 1;
         self.live.insert(request, live);
         self.emit();
+        self.record_state();
     }
 
     fn stop_tokens(&self, submission: &Submission) -> Vec<TokenId> {

@@ -1,6 +1,6 @@
 //! The engine thread: commands -> schedule -> submit -> retire -> emit, until told to stop or a fault ends it.
 
-use super::handle::{Command, Shared};
+use super::handle::{Command, LONGEST_WAIT, Shared};
 use super::live::{Live, Verdict};
 use super::obey::Drain;
 use super::settings::{EngineSettings, RunnerFactory};
@@ -43,7 +43,7 @@ pub(super) struct Worker {
     last_retired: Instant,
     /// Runners built since a request last came to its end.
     pub(super) losses: u32,
-    pub(super) draining: Option<Drain>,
+    pub(super) draining: Vec<Drain>,
     pub(super) tracer: Option<Tracer>,
     /// Beginning of the time that scheduler and trace count in.
     pub(super) clock: Instant,
@@ -79,7 +79,7 @@ impl Worker {
             flights: VecDeque::new(),
             last_retired: Instant::now(),
             losses: 0,
-            draining: None,
+            draining: Vec::new(),
             tracer,
             clock: Instant::now(),
             plan: StepPlan::default(),
@@ -307,7 +307,7 @@ impl Worker {
 
 /// Lets what is on the device end, so that nothing it uses is freed under it.
 fn retire_all(runner: &mut dyn ModelRunner, mut scheduler: Scheduler, result: &mut StepResult, limit: Duration) {
-    let deadline = Instant::now() + limit;
+    let deadline = Instant::now() + limit.min(LONGEST_WAIT);
     let mut events = Vec::new();
     while scheduler.in_flight() > 0 {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -150,7 +150,7 @@ impl Scheduler {
             let Some(Urgency { seq, .. }) = self.waiting.peek(|seq| waits(sequences, seq)) else { break Stop::Empty };
             let sequence = self.sequence(seq);
             let on_its_way = !sequence.host.iter().all(|block| self.host.is_ready(*block));
-            if on_its_way && self.flights.is_empty() && plan.is_empty() {
+            if on_its_way && self.flights.is_empty() && self.running.is_empty() {
                 // Its saves wait for a submission, and nobody else is left to make one: it computes its KV again.
                 let Self { pool, host, sequences, .. } = self;
                 let sequence = sequences.get_mut(&seq).expect("waiting sequences exist");
@@ -158,7 +158,9 @@ impl Scheduler {
                 sequence.computed = 0;
                 continue;
             }
-            if sequence.in_flight > 0 || on_its_way {
+            // A scored prompt that is computed to its end waits for that result alone.
+            let only_result = sequence.computed == sequence.tokens.len();
+            if sequence.in_flight > 0 || on_its_way || only_result {
                 break Stop::Soon;
             }
             // What it would share with its leader is computed by this very plan, as after a lost device: it is there for the next.

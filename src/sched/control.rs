@@ -14,7 +14,7 @@ pub enum Pause {
     /// Nothing: it is not paused.
     #[default]
     None,
-    /// Nobody is admitted; who runs goes on.
+    /// Nobody is admitted; who runs goes on, but if it is preempted it waits as well.
     New,
     /// Nothing is submitted.
     All,

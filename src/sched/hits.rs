@@ -100,7 +100,7 @@ impl Scheduler {
     fn share_prompt(&self, sequence: &Sequence, hits: &mut Vec<Hit>) -> bool {
         let Some(leader) = sequence.leader.and_then(|leader| self.sequences.get(&leader)) else { return false };
         let runs = matches!(leader.state, SeqState::Prefill(_) | SeqState::Decode(_));
-        if !runs || leader.computed < leader.prompt_len || sequence.computed > 0 {
+        if !runs || sequence.score || leader.computed < leader.prompt_len || sequence.computed > 0 {
             return false;
         }
         let cached = sequence.prompt_len - 1;

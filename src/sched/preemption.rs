@@ -74,8 +74,16 @@ impl Scheduler {
             true => self.sequence(seq).hashes.len().min(self.sequence(seq).computed / BLOCK_TOKENS),
             false => 0,
         };
+        // Counted first: a swap that does not fit must not cost cached prefixes their places.
+        let wanted = (first..end).filter(|index| {
+            let name = (*index < full).then(|| block_name(self.sequence(seq), *index));
+            let known = name.as_ref().and_then(|name| self.host.find(&name.key()));
+            known.is_none_or(|known| self.host.is_kept(known))
+        });
+        if wanted.count() > self.host.available() {
+            return None;
+        }
         let mut blocks = Vec::with_capacity(end - first);
-        let saves = self.saves.len();
         for index in first..end {
             let sequence = self.sequence(seq);
             let name = (index < full).then(|| block_name(sequence, index));
@@ -85,19 +93,12 @@ impl Scheduler {
                     self.host.pin(known);
                     known
                 }
-                None => match self.reserve_host() {
-                    Some(host) => {
-                        let block = self.sequence(seq).table[index];
-                        self.saves.push(BlockSave { block, host });
-                        host
-                    }
-                    None => {
-                        // A block that was meant to arrive settles as a free one.
-                        blocks.into_iter().for_each(|block| self.host.unpin(block));
-                        self.saves.truncate(saves);
-                        return None;
-                    }
-                },
+                None => {
+                    let host = self.reserve_host().expect("the host's blocks were counted");
+                    let block = self.sequence(seq).table[index];
+                    self.saves.push(BlockSave { block, host });
+                    host
+                }
             };
             blocks.push(host);
         }

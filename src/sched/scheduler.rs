@@ -46,6 +46,8 @@ pub struct Scheduler {
     pub(super) last_epoch: Epoch,
     pub(super) retired: Epoch,
     pub(super) next_seq: u64,
+    /// With split phases: somebody waits for a block to decode with.
+    pub(super) owed: bool,
     /// Results in a row that brought nothing new.
     pub(super) idle_results: u32,
     pub(super) totals: Totals,
@@ -188,6 +190,7 @@ impl Scheduler {
             last_epoch: Epoch(0),
             retired: Epoch(0),
             next_seq: 0,
+            owed: false,
             idle_results: 0,
             totals: Totals::default(),
             kv_log: None,

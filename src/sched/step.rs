@@ -27,29 +27,36 @@ impl Scheduler {
     /// there the more urgent one has the first claim.
     pub fn schedule(&mut self, plan: &mut StepPlan, events: &mut Vec<SchedEvent>) -> bool {
         plan.clear();
-        if self.flights.len() >= self.config.max_in_flight || self.pause == Pause::All {
-            return false;
-        }
+        // The last plan has been submitted, and what it loads has left the host.
         for host in self.loaded.drain(..) {
             self.host.unpin(host);
+        }
+        if self.flights.len() >= self.config.max_in_flight || self.pause == Pause::All {
+            return false;
         }
         let split = self.config.policy == Policy::PhaseSplit;
         let preemptions = self.totals.preemptions;
         let mut budget = self.config.max_num_batched_tokens;
         let mut short = false;
-        if !split {
+        if !split || self.owed {
             short = self.plan_decodes(plan, &mut budget, events);
         }
-        let mut partial = self.plan_prompts(plan, &mut budget, events);
+        // With split phases, who waited for a block to decode with comes before the prompts, once.
+        let decodes_alone = split && (short || !plan.is_empty());
+        let mut partial = match decodes_alone {
+            true => Partial::default(),
+            false => self.plan_prompts(plan, &mut budget, events),
+        };
         // Who was just preempted would come straight back, and who waits for a block has the first claim.
-        let stop = if short || self.totals.preemptions > preemptions {
+        let stop = if decodes_alone || short || self.totals.preemptions > preemptions {
             if self.waiting.is_empty() { Stop::Empty } else { Stop::Short }
         } else {
             self.admit(plan, &mut budget, &mut partial, events)
         };
-        if split && plan.is_empty() {
+        if split && plan.is_empty() && !decodes_alone {
             short = self.plan_decodes(plan, &mut budget, events);
         }
+        self.owed = split && short;
         if plan.is_empty() {
             // Liveness: with nothing under way, every block is free or held by a row that can go on.
             debug_assert!(!self.flights.is_empty() || self.awaits_caller(), "work is left, but nothing can move");
@@ -102,9 +109,17 @@ impl Scheduler {
         prefilling.clear();
         let running = self.running.iter().map(|urgency| urgency.seq);
         prefilling.extend(running.filter(|seq| matches!(self.sequence(*seq).state, SeqState::Prefill(_))));
+        // Those who may still join get their share of the step.
+        let joining = match self.pause {
+            Pause::None => {
+                let places = self.config.max_num_partial_prefills.saturating_sub(prefilling.len());
+                places.min(self.waiting.len()).min(self.free_slots.len())
+            }
+            _ => 0,
+        };
         let mut partial = Partial::default();
         for (index, seq) in prefilling.iter().enumerate() {
-            let share = ceil_div(*budget, prefilling.len() - index);
+            let share = ceil_div(*budget, prefilling.len() - index + joining);
             *budget -= self.plan_chunk(*seq, plan, share, events);
             let sequence = self.sequence(*seq);
             if matches!(sequence.state, SeqState::Prefill(_)) {

@@ -5,6 +5,7 @@
 //! something can always move; and at the end that every block is free and every sum agrees.
 
 use super::ledger::{Ledger, Tally};
+use super::scenario::Rates;
 use super::{Random, Scenario};
 use crate::base::SeqId;
 use crate::error::ErrorKind;
@@ -32,7 +33,11 @@ const CALLS_KEPT: usize = 40;
 /// Turns without an end in sight, after the last arrival. The longest life takes a tenth.
 const MAX_TURNS: u32 = 40_000;
 
-/// Most submissions under way, so many times over, that a sequence may be held back before it is released.
+/// Turns after the last arrival in which resets, cancels and pauses go on. Then they stop, or a prompt that is read token by
+/// token would never come to its end between two resets.
+const STORMY_TURNS: u32 = 2000;
+
+/// Turns after which a pause ends at the latest.
 const PAUSED_TURNS: u32 = 30;
 
 struct Machine<'a> {
@@ -46,6 +51,8 @@ struct Machine<'a> {
     held: Vec<SeqId>,
     /// Turns since the scheduler was paused.
     paused: u32,
+    /// Nothing more befalls the requests.
+    calm: bool,
     plan: StepPlan,
     result: StepResult,
     events: Vec<SchedEvent>,
@@ -74,6 +81,7 @@ pub fn live(seed: u64, number: u64, progress: &mut Progress) -> Life<()> {
         arrived: 0,
         held: Vec::new(),
         paused: 0,
+        calm: false,
         plan: StepPlan::default(),
         result: StepResult::default(),
         events: Vec::new(),
@@ -91,6 +99,7 @@ impl Machine<'_> {
             if turns > MAX_TURNS {
                 return Err(format!("no end in sight: {:?}", self.scheduler.stats()));
             }
+            self.calm = turns > STORMY_TURNS;
             self.turn()?;
         }
         // Host blocks that the last plan loaded from are let go when the next one is asked for.
@@ -172,7 +181,7 @@ impl Machine<'_> {
 
     /// What users and operators do meanwhile.
     fn meddle(&mut self) -> Life<()> {
-        let rates = self.scenario.rates;
+        let rates = if self.calm { Rates::CALM } else { self.scenario.rates };
         if self.random.chance(rates.cancel)
             && let Some(seq) = self.random_live()
         {

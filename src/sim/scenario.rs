@@ -48,6 +48,11 @@ pub struct Rates {
     pub costs: f64,
 }
 
+impl Rates {
+    /// Nothing happens.
+    pub const CALM: Self = Self { cancel: 0.0, reset: 0.0, pause: 0.0, requeue: 0.0, step_limit: 0.0, costs: 0.0 };
+}
+
 /// What requests are like.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {

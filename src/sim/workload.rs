@@ -197,7 +197,7 @@ pub fn read_trace(lines: impl BufRead, id_limit: u32, params: &SamplingParams, s
         }
         let TraceLine { timestamp, input_length, output_length, hash_ids, priority, deadline } =
             serde_json::from_str(&line).map_err(|error| refuse(&error))?;
-        let millis = |name: &str, value: f64| match value >= 0.0 && value < 1e15 {
+        let millis = |name: &str, value: f64| match (0.0..1e15).contains(&value) {
             true => Ok((value * 1e3) as u64),
             false => Err(refuse(&format!("{name} is {value}, but must be milliseconds from 0 on"))),
         };

@@ -9,6 +9,7 @@ pub mod files;
 mod gguf_bpe;
 mod gguf_pieces;
 mod gguf_vocab;
+mod jinja;
 mod pieces;
 mod python_values;
 mod strftime;

@@ -118,6 +118,24 @@ fn draining_lets_all_end_and_takes_nobody_new() {
 }
 
 #[test]
+fn resuming_ends_a_drain_before_its_time() {
+    let mock = mock();
+    let engine = start(&mock);
+    engine.pause(Pause::All);
+    let waiting = engine.generate(Request::new(prompt(1, 9), SamplingParams::greedy(5))).unwrap();
+    let handle = engine.handle().clone();
+    let first = std::thread::spawn(move || handle.drain(Duration::MAX).unwrap());
+    let handle = engine.handle().clone();
+    let second = std::thread::spawn(move || handle.drain(Duration::from_secs(3600)).unwrap());
+    while engine.generate(Request::new(prompt(2, 9), SamplingParams::greedy(5))).is_ok() {}
+    std::thread::sleep(Duration::from_millis(20));
+    engine.resume();
+    assert_eq!((first.join().unwrap(), second.join().unwrap()), (0, 0));
+    assert_eq!(waiting.wait().unwrap().usage.output_tokens, 5);
+    engine.generate(Request::new(prompt(1, 9), SamplingParams::greedy(5))).unwrap().wait().unwrap();
+}
+
+#[test]
 fn draining_cancels_what_its_time_does_not_suffice_for() {
     let mock = mock();
     let engine = start(&mock);

@@ -6,6 +6,9 @@ use super::windows::sliding_window;
 use super::{Architecture, Config, Metadata, ModelSpec, WeightSource};
 use crate::error::Result;
 
+/// Window of configurations that do not mention one.
+const DEFAULT_WINDOW: usize = 4096;
+
 /// `MistralForCausalLM`.
 pub struct Mistral;
 
@@ -28,7 +31,11 @@ impl Architecture for Mistral {
 
     fn spec_from_config(&self, config: &Config, tensors: &dyn WeightSource) -> Result<ModelSpec> {
         let mut decoder = UniformDecoder::from_config(self.family(), config, tensors, Defaults::LLAMA)?;
-        decoder.window = sliding_window(config)?;
+        // As in transformers, a file that is silent means the first Mistral, and null means none.
+        decoder.window = match config.mentions("sliding_window") {
+            true => sliding_window(config)?,
+            false => Some(DEFAULT_WINDOW),
+        };
         decoder.build()
     }
 

@@ -1,7 +1,7 @@
 //! Qwen3-MoE: Qwen3 with a mixture of experts in most layers, or in all.
 
 use super::qwen3::norm_heads;
-use super::uniform::{Defaults, Keys, UniformDecoder, has};
+use super::uniform::{Defaults, Keys, MAX_WIDTH, UniformDecoder, bounded, has};
 use super::{Architecture, Config, FileKind, Metadata, ModelSpec, WeightSource, windows};
 use crate::error::Result;
 use crate::model::spec::{MlpKind, MlpSpec, TensorRole};
@@ -40,7 +40,8 @@ impl Architecture for Qwen3Moe {
         norm_heads(&mut spec);
         let dense = config.sizes("mlp_only_layers")?.unwrap_or_default();
         let step = config.size("decoder_sparse_step")?.unwrap_or(1);
-        make_dense(&mut spec, dense_size, |layer| dense.contains(&layer) || (layer + 1).checked_rem(step) != Some(0));
+        let is_dense = |layer: usize| dense.contains(&layer) || (layer + 1).checked_rem(step) != Some(0);
+        make_dense(&mut spec, dense_size, is_dense)?;
         windows::apply_qwen(config, &mut spec)?;
         Ok(spec)
     }
@@ -58,14 +59,16 @@ impl Architecture for Qwen3Moe {
         };
         let mut spec = decoder.build()?;
         norm_heads(&mut spec);
-        make_dense(&mut spec, dense_size, |layer| !has(tensors, TensorRole::Router(layer), FileKind::Gguf));
+        make_dense(&mut spec, dense_size, |layer| !has(tensors, TensorRole::Router(layer), FileKind::Gguf))?;
         Ok(spec)
     }
 }
 
 /// Replaces the mixture by a plain gated MLP in the layers that `dense` names.
-fn make_dense(spec: &mut ModelSpec, intermediate_size: usize, dense: impl Fn(usize) -> bool) {
+fn make_dense(spec: &mut ModelSpec, intermediate_size: usize, dense: impl Fn(usize) -> bool) -> Result<()> {
     for (_, layer) in spec.layers.iter_mut().enumerate().filter(|(index, _)| dense(*index)) {
+        bounded("intermediate size", intermediate_size, MAX_WIDTH)?;
         layer.mlp = MlpSpec { intermediate_size, kind: MlpKind::Gated, ..layer.mlp };
     }
+    Ok(())
 }

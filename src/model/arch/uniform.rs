@@ -16,7 +16,7 @@ use crate::weights::source::WeightSource;
 /// Bounds on what a configuration may claim, far above any model, so that products of sizes cannot overflow and a
 /// damaged file cannot ask for much memory.
 const MAX_LAYERS: usize = 4096;
-const MAX_WIDTH: usize = 1 << 28;
+pub const MAX_WIDTH: usize = 1 << 28;
 const MAX_HEADS: usize = 1 << 16;
 /// Experts of all layers together.
 const MAX_EXPERTS: usize = 1 << 16;
@@ -117,6 +117,7 @@ impl UniformDecoder {
         metadata: Metadata<'_>,
         tensors: &dyn WeightSource,
     ) -> Result<Self> {
+        refuse_mlp_biases(family, tensors)?;
         let keys = Keys { arch, metadata };
         let hidden_size = keys.required("embedding_length")?;
         let heads = keys.required("attention.head_count")?;
@@ -329,5 +330,16 @@ pub fn divided(hidden_size: usize, heads: usize) -> Result<usize> {
     match hidden_size.checked_rem(heads) {
         Some(0) => Ok(hidden_size / heads),
         _ => Err(Error::load(format!("a hidden size of {hidden_size} cannot be divided among {heads} heads"))),
+    }
+}
+
+/// Refuses biases of a gated MLP in a GGUF file: some models that call themselves llama have them.
+fn refuse_mlp_biases(family: &str, tensors: &dyn WeightSource) -> Result<()> {
+    let ends = [".ffn_gate.bias", ".ffn_up.bias", ".ffn_down.bias"];
+    match tensors.tensors().iter().find(|tensor| ends.iter().any(|end| tensor.name.ends_with(end))) {
+        None => Ok(()),
+        Some(tensor) => {
+            Err(Error::load(format!("the model has {}, which octavo does not support for {family}", tensor.name)))
+        }
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Sizes {
 const LOGITS_BYTES: usize = 32 << 20;
 /// Decode rows times head tiles below which a row's chunks get workgroups of their own.
 const SPLIT_BELOW: usize = 64;
+/// Most memory for partial results of attention; rows that would need more walk their chunks by themselves, with the same bits.
+const PARTIAL_BYTES: u64 = 32 << 20;
 
 impl Sizes {
     /// Sizes for `config` with `weight_bytes` of weights.
@@ -63,17 +65,37 @@ impl Sizes {
         let most_rows = most_rows.min(u64::from(profile.max_groups) / widths.chosen.max(1) as u64) / 8 * 8;
         if rows as u64 > most_rows {
             return Err(Error::config(format!(
-                "max_num_batched_tokens is {}, but a binding of {} holds {most_rows} rows of this model; lower it to that",
+                "max_num_batched_tokens is {}, but {} can compute {most_rows} rows of this model in a step; lower it to that",
                 config.max_num_batched_tokens, profile.name
             )));
         }
         let block_bytes = config.kv_bytes_per_token * BLOCK_TOKENS as u64;
+        // K and V of a layer are one binding each.
+        let widest = spec.layers.iter().map(|layer| layer.attn.kv_width()).max().unwrap_or(1);
+        let layer_block = (widest * BLOCK_TOKENS * config.kv_dtype.bytes()) as u64;
+        let most_blocks = profile.max_binding.min(profile.max_buffer) / layer_block;
+        let fixed = weight_bytes + sizes(config.max_model_len, 0).activation_bytes(spec);
         let block_count = match config.num_kv_blocks {
-            Some(blocks) => blocks as u64,
+            Some(blocks) => {
+                let needed = fixed + blocks as u64 * block_bytes;
+                if let Some(limit) = config.memory_limit.filter(|limit| needed > *limit) {
+                    return Err(Error::config(format!(
+                        "num_kv_blocks is {blocks}, which with weights and activations takes {needed} bytes, above \
+                         memory_limit = {limit}; lower the first or raise the second"
+                    )));
+                }
+                if blocks as u64 > most_blocks {
+                    return Err(Error::config(format!(
+                        "num_kv_blocks is {blocks}, but a binding of {} holds {most_blocks} blocks of this model; lower it to \
+                         that",
+                        profile.name
+                    )));
+                }
+                blocks as u64
+            }
             None => {
                 let budget = config.memory_limit.unwrap_or_else(|| profile.assumed_memory());
                 let usable = (budget as f64 * f64::from(config.gpu_memory_utilization)) as u64;
-                let fixed = weight_bytes + sizes(config.max_model_len, 0).activation_bytes(spec);
                 let most = if config.memory_limit.is_none() { profile.assumed_kv_bytes() } else { u64::MAX };
                 let kv = usable.saturating_sub(fixed).min(most);
                 let wanted = config.max_num_seqs * ceil_div(config.max_model_len, BLOCK_TOKENS);
@@ -89,10 +111,7 @@ impl Sizes {
                 (kv / block_bytes).min(wanted as u64)
             }
         };
-        // K and V of a layer are one binding each.
-        let widest = spec.layers.iter().map(|layer| layer.attn.kv_width()).max().unwrap_or(1);
-        let layer_block = (widest * BLOCK_TOKENS * config.kv_dtype.bytes()) as u64;
-        let block_count = block_count.min(profile.max_binding.min(profile.max_buffer) / layer_block) as usize;
+        let block_count = block_count.min(most_blocks) as usize;
         let fits = block_count * BLOCK_TOKENS;
         if fits < config.max_model_len && config.context == ContextChoice::Asked {
             return Err(Error::memory(format!(
@@ -110,12 +129,16 @@ impl Sizes {
         let row = 2 * spec.hidden_size + widths.qkv + widths.query + 3 * widths.intermediate;
         let row = row + widths.sublayer + widths.expert_outputs + widths.experts + 4 * widths.chosen;
         let logits = self.logit_rows * (logits_stride(spec.vocab_size) + spec.hidden_size);
-        ((rows * row + logits) * 4) as u64
+        let tables = self.geometry.max_slots * self.table_stride;
+        let rotations: usize = spec.ropes.iter().map(|rope| self.geometry.max_context * rope.rotary_dim).sum();
+        ((rows * row + logits + tables + rotations) * 4) as u64 + PARTIAL_BYTES
     }
 
     /// Whether `rows` decode rows with `chunks` chunks give each chunk a workgroup of its own.
     pub(super) fn splits(&self, spec: &attention::Spec, rows: usize, chunks: usize) -> bool {
-        chunks > 1 && rows * (spec.heads / spec.heads_per_tile()) < SPLIT_BELOW
+        chunks > 1
+            && rows * (spec.heads / spec.heads_per_tile()) < SPLIT_BELOW
+            && attn_combine::partial_bytes(spec, rows.next_power_of_two(), chunks) <= PARTIAL_BYTES
     }
 }
 
@@ -207,8 +230,13 @@ impl Buffers {
             .map(|layer| {
                 let spec = attention::Spec::new(&layer.attn, config.kv_dtype);
                 let chunks = spec.chunks(chunks).next_power_of_two();
-                let rows = (1..=slots).filter(|rows| sizes.splits(&spec, *rows, chunks)).max().unwrap_or(0);
-                attn_combine::partial_bytes(&spec, rows.next_power_of_two(), chunks)
+                // With fewer chunks, more rows may be split.
+                let powers = (0..=chunks.ilog2()).map(|power| 1usize << power);
+                let bytes = |chunks: usize| {
+                    let rows = (1..=slots).filter(|rows| sizes.splits(&spec, *rows, chunks)).max().unwrap_or(0);
+                    attn_combine::partial_bytes(&spec, rows.next_power_of_two(), chunks)
+                };
+                powers.map(bytes).max().unwrap_or(0)
             })
             .max();
         let route_words = spec.layers.iter().filter_map(|layer| experts::spec_of(&layer.mlp));

@@ -74,6 +74,8 @@ struct Pending {
     stride: usize,
     owners: Vec<SampleOwner>,
     rows: usize,
+    /// Rows that are no padding, and those of prompts among them.
+    live: (usize, usize),
     moving: Moving,
 }
 
@@ -316,7 +318,8 @@ impl WgpuRunner {
         self.readback.submit(&self.gpu, prelude, bundle, repeat, &results)?;
         let mut owners = self.spare.pop().unwrap_or_default();
         owners.clone_from(&self.inputs.owners);
-        self.pending.push_back(Pending { epoch: plan.epoch, steps, stride, owners, rows: bucket.rows, moving });
+        let live = (plan.token_count(), plan.prefill_tokens.len());
+        self.pending.push_back(Pending { epoch: plan.epoch, steps, stride, owners, rows: bucket.rows, live, moving });
         Ok(())
     }
 
@@ -335,7 +338,8 @@ impl WgpuRunner {
         result.micros = micros.try_into().unwrap_or(u32::MAX);
         // Moves take time that is not the rows'.
         if !pending.moving.any {
-            self.budget.learn(pending.rows, pending.steps, micros);
+            let (live, prompt) = pending.live;
+            self.budget.learn(pending.rows, live, prompt, pending.steps, micros);
         }
         self.readback.take(landed, |bytes| deliver(bytes, &pending, result))?;
         self.moves.land(pending.moving)?;
@@ -371,7 +375,7 @@ impl ModelRunner for WgpuRunner {
 
     fn costs(&self) -> Costs {
         Costs {
-            prefill_micros_per_token: self.budget.micros_per_row().map_or(0.0, |micros| micros as f32),
+            prefill_micros_per_token: self.budget.micros_per_prompt_row().map_or(0.0, |micros| micros as f32),
             move_micros_per_block: self.moves.micros_per_block(),
         }
     }

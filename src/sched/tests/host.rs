@@ -91,6 +91,23 @@ fn a_save_that_no_plan_carried_yet_is_in_the_next_one() {
 }
 
 #[test]
+fn a_swap_that_does_not_fit_leaves_the_cached_prefixes_where_they_are() {
+    let config = SchedulerConfig { preemption: Preemption::Swap, host_cache: true, ..config() };
+    let mut rig = Rig::with_host(config, 6, 2);
+    rig.add(prompt(500, 33), 1);
+    rig.drain();
+    // Takes all blocks: two cached ones go to the host and fill it.
+    rig.add(prompt(600, 90), 1);
+    rig.drain();
+    assert_eq!(rig.scheduler.stats().host_cached, 2);
+    rig.add(prompt(0, 40), 40);
+    rig.add(prompt(100, 40), 40);
+    rig.drain();
+    assert!(preempted(&rig).iter().all(|(how, _)| *how == Released::Dropped), "{:?}", preempted(&rig));
+    assert!(!preempted(&rig).is_empty());
+}
+
+#[test]
 fn auto_takes_the_cheaper_way_and_says_what_it_compared() {
     let config = SchedulerConfig { preemption: Preemption::Auto, ..swapping() };
     let cases = [

@@ -116,6 +116,18 @@ fn as_many_prompts_as_allowed_are_partly_computed_and_share_the_budget() {
 }
 
 #[test]
+fn prompts_share_the_budget_without_a_threshold_too() {
+    let two = SchedulerConfig { max_num_partial_prefills: 2, max_num_batched_tokens: 30, ..config() };
+    let mut rig = Rig::new(SchedulerConfig { prefix_cache: false, ..two }, 32);
+    for start in [0, 100, 200] {
+        rig.add(prompt(start, 50), 2);
+    }
+    assert!(rig.step().ends_with("prefill 0@0..30"), "nobody was there to share with");
+    assert!(rig.step().ends_with("prefill 0@30..45 prefill 1@0..15"));
+    rig.drain();
+}
+
+#[test]
 fn short_prompts_pass_a_long_one_that_waits_for_its_kind() {
     let capped = SchedulerConfig {
         long_prefill_token_threshold: 16,

@@ -6,7 +6,7 @@ use super::{Bench, Conditions, mock};
 use octavo::error::Result;
 use octavo::sampling::SamplingParams;
 use octavo::sched::{NewSequence, SchedulerConfig};
-use octavo::sim::{Arrivals, Lengths, Run, Slo, Spread, Summary, Workload};
+use octavo::sim::{Arrivals, Lengths, Slo, Summary, Workload};
 use serde_json::{Value, json};
 
 const LONG: usize = 5;
@@ -56,7 +56,7 @@ pub fn run(model: Option<&mut Device>, conditions: &Conditions) -> Result<Bench>
                 "itl_ms": all.itl_ms, "seconds": all.seconds,
             }),
         );
-        runs.push((name, run, short.ttft_ms, long.ttft_ms, all.itl_ms));
+        runs.push((name, short.ttft_ms, long.ttft_ms, all.itl_ms));
     }
     let mean = |key: &str| figures[key]["short_ttft_ms"]["mean"].as_f64().unwrap_or(0.0);
     let result = format!(
@@ -97,7 +97,10 @@ fn requests(long_prompt: usize, output: usize, vocab_size: u32, seed: u64) -> Ve
 }
 
 #[cfg(feature = "plot")]
-fn picture(runs: &[(&str, Run, Spread, Spread, Spread)], device: &str) -> octavo::plot::Figure {
+fn picture(
+    runs: &[(&str, octavo::sim::Spread, octavo::sim::Spread, octavo::sim::Spread)],
+    device: &str,
+) -> octavo::plot::Figure {
     use octavo::plot::{BarSet, Chart, Figure, Series};
     let groups: Vec<String> = runs.iter().map(|(name, ..)| name.replace("chunks, s", "s")).collect();
     let first = Chart {
@@ -108,8 +111,8 @@ fn picture(runs: &[(&str, Run, Spread, Spread, Spread)], device: &str) -> octavo
             Series::Bars {
                 groups: groups.clone(),
                 sets: vec![
-                    BarSet::new("short prompts", runs.iter().map(|run| run.2.mean).collect()),
-                    BarSet::new("long prompts", runs.iter().map(|run| run.3.mean).collect()),
+                    BarSet::new("short prompts", runs.iter().map(|run| run.1.mean).collect()),
+                    BarSet::new("long prompts", runs.iter().map(|run| run.2.mean).collect()),
                 ],
             },
         )
@@ -119,7 +122,7 @@ fn picture(runs: &[(&str, Run, Spread, Spread, Spread)], device: &str) -> octavo
         y_label: "ms".into(),
         ..Chart::new(
             "Longest gap between two tokens",
-            Series::Bars { groups, sets: vec![BarSet::new("", runs.iter().map(|run| run.4.max).collect())] },
+            Series::Bars { groups, sets: vec![BarSet::new("", runs.iter().map(|run| run.3.max).collect())] },
         )
     };
     Figure { title: "Long prompts whole or in chunks".into(), columns: 2, panels: vec![first, gaps] }
