@@ -98,11 +98,7 @@ impl Ask {
 type Outcome = HashMap<(usize, u64), Option<Vec<TokenId>>>;
 
 /// Runs all to their ends.
-fn run(
-    runner: &mut WgpuRunner,
-    config: &SchedulerConfig,
-    asks: &[Ask],
-) -> (Outcome, SchedulerStats) {
+fn run(runner: &mut WgpuRunner, config: &SchedulerConfig, asks: &[Ask]) -> (Outcome, SchedulerStats) {
     let mut scheduler = Scheduler::new(config.clone(), runner.capacity()).unwrap();
     let (mut plan, mut result, mut events) = (StepPlan::default(), StepResult::default(), Vec::new());
     let mut owners: HashMap<SeqId, (usize, u64)> = HashMap::new();
