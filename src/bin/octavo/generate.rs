@@ -61,18 +61,19 @@ struct PromptArgs {
 }
 
 pub fn run(args: Args) -> Result<Outcome> {
+    let file = args.prompt.prompts.as_deref().map(prompts::read).transpose()?;
     let params = args.sampling.params(&args.engine)?;
-    let requests = match args.prompt {
-        PromptArgs { prompt: Some(text), .. } => vec![Request::new(text, params)],
-        PromptArgs { prompt_tokens: Some(tokens), .. } => vec![Request::new(tokens, params)],
-        PromptArgs { prompts: Some(file), .. } => prompts::read(&file, &params)?,
-        _ => return Err(Error::config("give one of --prompt, --prompt-tokens and --prompts")),
-    };
     // Learn that the figures cannot be written before the work, not after it.
     let metrics_file = args.metrics.as_deref().map(|path| create(path).map(|file| (path, file))).transpose()?;
+    let llm = args.engine.open()?;
+    let requests = match (args.prompt, file) {
+        (_, Some(file)) => file.requests(&params)?,
+        (PromptArgs { prompt: Some(text), .. }, None) => vec![Request::new(text, params)],
+        (PromptArgs { prompt_tokens: Some(tokens), .. }, None) => vec![Request::new(tokens, params)],
+        _ => return Err(Error::config("give one of --prompt, --prompt-tokens and --prompts")),
+    };
     let count = requests.len();
     let alone = count == 1 && requests[0].params.n == 1;
-    let llm = args.engine.open()?;
     let interrupt = Interrupt::install(llm.engine());
     let style = match (args.json, alone) {
         (true, _) => Style::JsonLines,

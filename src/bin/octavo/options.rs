@@ -52,7 +52,12 @@ pub struct SamplingArgs {
 impl SamplingArgs {
     /// The checked parameters; what was not given is as the model of `engine` suggests.
     pub fn params(&self, engine: &EngineArgs) -> Result<SamplingParams> {
-        let suggested = engine.suggested_params()?;
+        // What is wrong by itself is said before anything is opened; whether several outputs may differ depends on the model.
+        self.params_over(&SamplingParams { temperature: 1.0, ..SamplingParams::default() })?;
+        self.params_over(&engine.suggested_params()?)
+    }
+
+    fn params_over(&self, suggested: &SamplingParams) -> Result<SamplingParams> {
         let params = SamplingParams {
             temperature: self.temperature.unwrap_or(suggested.temperature),
             top_k: self.top_k.unwrap_or(suggested.top_k),

@@ -39,13 +39,28 @@ enum Stops {
 ///
 /// # Errors
 /// A file that cannot be read or holds no prompt; a line that is not as described, with its number.
-pub fn read(path: &str, defaults: &SamplingParams) -> Result<Vec<Request>> {
+pub fn read(path: &str) -> Result<PromptFile> {
     let text = match path {
         "-" => std::io::read_to_string(std::io::stdin()),
         _ => std::fs::read_to_string(path),
     };
     let text = text.map_err(|error| Error::load(format!("cannot read the prompts in {path}: {error}")))?;
-    parse(&text, path, defaults)
+    // Whatever is wrong with the lines is said before a model is loaded.
+    parse(&text, path, &SamplingParams::default())?;
+    Ok(PromptFile { text, name: path.to_owned() })
+}
+
+/// Lines that were read and are well formed.
+pub struct PromptFile {
+    text: String,
+    name: String,
+}
+
+impl PromptFile {
+    /// Its requests, as of now: deadlines count from here. What a line leaves out is as in `defaults`.
+    pub fn requests(&self, defaults: &SamplingParams) -> Result<Vec<Request>> {
+        parse(&self.text, &self.name, defaults)
+    }
 }
 
 fn parse(text: &str, name: &str, defaults: &SamplingParams) -> Result<Vec<Request>> {
