@@ -166,6 +166,14 @@ impl EngineConfig {
         if options.preemption == Preemption::Swap && options.swap_space == 0 {
             return refuse("preemption is swap, but swap_space is 0; give it some memory, or choose recompute".into());
         }
+        let used = options.preemption != Preemption::Recompute || (options.host_cache && options.prefix_cache);
+        if options.swap_space > 0 && !used {
+            return refuse(format!(
+                "swap_space is {} bytes, but nothing would use it: preemption is recompute and the host keeps no prefixes; \
+                 choose swap or auto, allow the host's prefix cache, or set it to 0",
+                options.swap_space
+            ));
+        }
         let steps = options.steps_per_submit;
         if steps == 0 || steps > MAX_STEPS_PER_SUBMIT {
             return refuse(format!("steps_per_submit is {steps}, but must be between 1 and {MAX_STEPS_PER_SUBMIT}"));
@@ -256,6 +264,11 @@ mod tests {
             (EngineOptions { gpu_memory_utilization: f32::NAN, ..base.clone() }, ["is NaN", "at most 1"]),
             (EngineOptions { quantize: Some(DType::Q4_K), ..base.clone() }, ["is q4_k", "q8_0, q4_0"]),
             (EngineOptions { steps_per_submit: 0, ..base.clone() }, ["is 0", "between 1 and 64"]),
+            (EngineOptions { preemption: Preemption::Swap, ..base.clone() }, ["preemption is swap", "swap_space is 0"]),
+            (
+                EngineOptions { swap_space: 1 << 20, host_cache: false, ..base.clone() },
+                ["nothing would use it", "set it to 0"],
+            ),
             // 128 bytes a token.
             (EngineOptions { swap_space: 2047, ..base.clone() }, ["swap_space is 2047", "takes 2048"]),
             (EngineOptions { max_waiting: 0, ..base.clone() }, ["max_waiting is 0", "at least 1"]),
