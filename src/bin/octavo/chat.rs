@@ -38,11 +38,13 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Outcome> {
-    let params = args.sampling.params(&args.engine)?;
-    if params.n > 1 {
-        return Err(Error::config(format!("-n is {}, but a chat has one answer; use `octavo generate`", params.n)));
+    args.sampling.check()?;
+    if args.sampling.n > 1 {
+        let n = args.sampling.n;
+        return Err(Error::config(format!("-n is {n}, but a chat has one answer; use `octavo generate`")));
     }
     let llm = args.engine.open()?;
+    let params = args.sampling.params(&llm.default_params())?;
     let interrupt = Interrupt::install(llm.engine());
     let opening: Vec<ChatMessage> = args.system.iter().map(|text| ChatMessage::new("system", text.as_str())).collect();
     // A model without a template is refused now, not after the first message was typed.

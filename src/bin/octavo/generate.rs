@@ -62,10 +62,11 @@ struct PromptArgs {
 
 pub fn run(args: Args) -> Result<Outcome> {
     let file = args.prompt.prompts.as_deref().map(prompts::read).transpose()?;
-    let params = args.sampling.params(&args.engine)?;
+    args.sampling.check()?;
     // Learn that the figures cannot be written before the work, not after it.
     let metrics_file = args.metrics.as_deref().map(|path| create(path).map(|file| (path, file))).transpose()?;
     let llm = args.engine.open()?;
+    let params = args.sampling.params(&llm.default_params())?;
     let requests = match (args.prompt, file) {
         (_, Some(file)) => file.requests(&params)?,
         (PromptArgs { prompt: Some(text), .. }, None) => vec![Request::new(text, params)],

@@ -4,10 +4,8 @@ use crate::progress::LoadBars;
 use clap::Args;
 use octavo::base::{DType, TokenId};
 use octavo::config::{EngineOptions, KvDtype};
-use octavo::engine::locate_model;
 use octavo::error::{Error, Result};
-use octavo::llm::{Llm, default_params};
-use octavo::model::files::ModelFiles;
+use octavo::llm::Llm;
 use octavo::sampling::SamplingParams;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,14 +48,14 @@ pub struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// The checked parameters; what was not given is as the model of `engine` suggests.
-    pub fn params(&self, engine: &EngineArgs) -> Result<SamplingParams> {
-        // What is wrong by itself is said before anything is opened; whether several outputs may differ depends on the model.
-        self.params_over(&SamplingParams { temperature: 1.0, ..SamplingParams::default() })?;
-        self.params_over(&engine.suggested_params()?)
+    /// Refuses what is wrong by itself, before anything is opened.
+    pub fn check(&self) -> Result<()> {
+        // Whether several outputs may differ depends on the model, so the temperature is left open.
+        self.params(&SamplingParams { temperature: 1.0, ..SamplingParams::default() }).map(drop)
     }
 
-    fn params_over(&self, suggested: &SamplingParams) -> Result<SamplingParams> {
+    /// The checked parameters; what was not given is as in `suggested`.
+    pub fn params(&self, suggested: &SamplingParams) -> Result<SamplingParams> {
         let params = SamplingParams {
             temperature: self.temperature.unwrap_or(suggested.temperature),
             top_k: self.top_k.unwrap_or(suggested.top_k),
@@ -209,11 +207,6 @@ impl EngineArgs {
             steps_per_submit: self.steps_per_submit,
             ..EngineOptions::default()
         })
-    }
-
-    /// Sampling as the model suggests it. Only looks into its files.
-    fn suggested_params(&self) -> Result<SamplingParams> {
-        Ok(default_params(&ModelFiles::open(&locate_model(&self.model)?)?.defaults))
     }
 
     /// Opens the model, with progress bars.
