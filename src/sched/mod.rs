@@ -43,6 +43,7 @@ mod preemption;
 mod queue;
 mod scheduler;
 mod sequence;
+mod stats;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -50,5 +51,6 @@ mod tests;
 pub use config::{Policy, Preemption, SchedulerConfig};
 pub use control::Pause;
 pub use event::{Estimates, FinishReason, PreemptReason, Released, SchedEvent};
-pub use scheduler::{Scheduler, SchedulerStats};
+pub use scheduler::Scheduler;
 pub use sequence::NewSequence;
+pub use stats::SchedulerStats;
