@@ -51,6 +51,7 @@ fn steady_steps_allocate_nothing() {
         vocab_size: 32_000,
         host_blocks: 0,
         window: None,
+        logprob_entries: 1 << 16,
     };
     let mut runner = EchoRunner::new(capacity);
     let mut scheduler = Scheduler::new(SchedulerConfig::for_capacity(&capacity), capacity).unwrap();

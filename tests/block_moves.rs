@@ -60,7 +60,15 @@ impl<'r> Hand<'r> {
     fn open(&mut self, slot: u32, blocks: &[u32], tokens: &[TokenId], cached: usize) -> usize {
         let (id, slot) = (SeqId(self.past.epoch.0 * 100 + u64::from(slot)), SlotId(slot));
         let sampling = SamplingRow::new(&SamplingParams::default(), 0, &[]);
-        self.plan.new_slots.push(SlotInit { slot, seq: id, sampling, position_limit: 200 });
+        self.plan.new_slots.push(SlotInit {
+            slot,
+            seq: id,
+            sampling,
+            lists: None,
+            prompt_len: 0,
+            history_len: 0,
+            position_limit: 200,
+        });
         let table = (0..).zip(blocks).map(|(index, block)| TableUpdate { slot, index, block: BlockId(*block) });
         self.plan.table_updates.extend(table);
         let (start, len) = (cached as u32, (tokens.len() - cached) as u32);

@@ -129,7 +129,7 @@ fn run(runner: &mut WgpuRunner, config: &SchedulerConfig, asks: &[Ask]) -> (Outc
             step += 1;
         }
         for event in events.drain(..) {
-            if let SchedEvent::Token { seq, token } = event
+            if let SchedEvent::Token { seq, token, .. } = event
                 && let Some(tokens) = tokens.get_mut(&owners[&seq]).and_then(Option::as_mut)
             {
                 tokens.push(token);

@@ -65,7 +65,7 @@ fn run(model: &str, config: SchedulerConfig, block_count: u32) -> SchedulerStats
         }
         for event in events.drain(..) {
             match event {
-                SchedEvent::Token { seq, token } => tokens.entry(seq).or_default().push(token),
+                SchedEvent::Token { seq, token, .. } => tokens.entry(seq).or_default().push(token),
                 SchedEvent::Finished { reason, .. } => assert_eq!(reason, FinishReason::Length),
                 _ => {}
             }

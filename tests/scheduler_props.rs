@@ -191,12 +191,12 @@ impl Trace {
                         self.swaps += usize::from(matches!(how, Released::Swapped { .. }));
                     }
                 }
-                SchedEvent::Token { seq, token } => {
+                SchedEvent::Token { seq, token, .. } => {
                     let seen = self.seen.get_mut(&seq).expect("added");
                     assert!(seen.end.is_none() && !seen.cancelled, "a token after the end");
                     seen.tokens.push(token);
                 }
-                SchedEvent::Score { seq, position, logprob } => {
+                SchedEvent::Score { seq, position, logprob, .. } => {
                     self.seen.get_mut(&seq).expect("added").scores.push((position, logprob));
                 }
                 SchedEvent::Finished { seq, reason } => {

@@ -197,11 +197,19 @@ fn structures_have_the_same_layout_on_both_sides() {
         ("seed_low", offset_of!(Row, seed_low)),
         ("seed_high", offset_of!(Row, seed_high)),
         ("stop_count", offset_of!(Row, stop_count)),
+        ("flags", offset_of!(Row, flags)),
         ("stops", offset_of!(Row, stops)),
+        ("repetition_penalty", offset_of!(Row, repetition_penalty)),
+        ("presence_penalty", offset_of!(Row, presence_penalty)),
+        ("frequency_penalty", offset_of!(Row, frequency_penalty)),
+        ("min_tokens", offset_of!(Row, min_tokens)),
+        ("token_limit", offset_of!(Row, token_limit)),
+        ("logprobs", offset_of!(Row, logprobs)),
+        ("prompt_logprobs", offset_of!(Row, prompt_logprobs)),
     ];
     let nested: Vec<(String, u32)> = nested.into_iter().map(|(name, at)| (name.into(), base + at as u32)).collect();
     for kernel in ["resolve", "sample_scan", "sample_pick"] {
-        same_layout!(kernel, SeqState, "SeqState", [token, position, position_limit, done], nested.clone());
+        same_layout!(kernel, SeqState, "SeqState", [token, position, position_limit, done, prompt_len], nested.clone());
     }
     same_layout!("sample_pick", sample::Sampled, "Sampled", [token, largest, sum, logit]);
     for kernel in ["sample_scan", "sample_pick"] {

@@ -85,7 +85,7 @@ impl Rig {
             tracer.events(at, &self.events, &self.scheduler.stats());
         }
         for event in self.events.drain(..) {
-            if let SchedEvent::Token { seq, token } = event {
+            if let SchedEvent::Token { seq, token, .. } = event {
                 self.tokens.entry(seq).or_default().push(token);
             }
         }

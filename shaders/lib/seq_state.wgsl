@@ -5,6 +5,8 @@ struct SeqState {
     position: u32,        // its position: all KV before it is valid
     position_limit: u32,  // index of the first token that must not be generated
     done: u32,            // 1 after the last token
+    prompt_len: u32,      // tokens of the prompt
+    reserved_words: array<u32, 3>,
     temperature: f32,     // 0: greedy
     top_k: u32,           // 0: off
     top_p: f32,           // 1: off
@@ -12,6 +14,14 @@ struct SeqState {
     seed_low: u32,
     seed_high: u32,
     stop_count: u32,
-    reserved: u32,
+    flags: u32,           // see src/sampling/row.rs
     stops: array<u32, 8>,
+    repetition_penalty: f32, // 1: off
+    presence_penalty: f32,   // 0: off
+    frequency_penalty: f32,  // 0: off
+    min_tokens: u32,         // outputs before which the early stops cannot come
+    token_limit: u32,        // only ids below it are sampled
+    logprobs: u32,           // alternatives to report, plus one; 0: none; NONE: all
+    prompt_logprobs: u32,    // the same for scored tokens
+    reserved: u32,
 }

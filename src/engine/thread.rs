@@ -257,7 +257,7 @@ impl Worker {
                     live.score(logprob);
                 }
             }
-            SchedEvent::Token { seq, token } => {
+            SchedEvent::Token { seq, token, .. } => {
                 let Some(&owner) = self.sequences.get(&seq) else { return };
                 // Tokens beyond a stop text find their output gone.
                 let Some((live, index)) = self.live_of(seq) else { return };

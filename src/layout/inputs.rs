@@ -53,6 +53,10 @@ pub struct SeqState {
     pub position_limit: u32,
     /// 1 after the last token.
     pub done: u32,
+    /// Tokens of the prompt.
+    pub prompt_len: u32,
+    /// Keeps what follows aligned.
+    pub reserved: [u32; 3],
     /// How to sample, and when to stop.
     pub sampling: SamplingRow,
 }
@@ -154,6 +158,8 @@ impl StepInputs {
                 position: 0,
                 position_limit: init.position_limit,
                 done: 0,
+                prompt_len: init.prompt_len,
+                reserved: [0; 3],
                 sampling: init.sampling,
             };
             let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(&state));
@@ -217,7 +223,15 @@ mod tests {
             prefill: vec![chunk(4, 10, 3, false), chunk(5, 0, 2, true)],
             prefill_tokens: vec![11, 12, 13, 21, 22],
             decode: vec![DecodeRow { seq: SeqId(1), slot: SlotId(1), position: 300 }],
-            new_slots: vec![SlotInit { slot: SlotId(5), seq: SeqId(5), sampling, position_limit: 64 }],
+            new_slots: vec![SlotInit {
+                slot: SlotId(5),
+                seq: SeqId(5),
+                sampling,
+                lists: None,
+                prompt_len: 0,
+                history_len: 0,
+                position_limit: 64,
+            }],
             table_updates: vec![TableUpdate { slot: SlotId(5), index: 1, block: BlockId(9) }],
             ..Default::default()
         };
@@ -235,7 +249,7 @@ mod tests {
         assert_eq!(inputs.owners[3].scored, Some(13));
         let updates = section(&inputs, h.updates_at, h.update_count);
         assert_eq!(updates.len(), (STATE_WORDS + 1).div_ceil(2));
-        assert_eq!(updates[1], [5 * 20 + 2, 64, 5 * 20 + 3, 0]);
+        assert_eq!(updates[1], [5 * 32 + 2, 64, 5 * 32 + 3, 0]);
         assert_eq!(updates.last(), Some(&[TABLE_ADDRESS | (5 * 32 + 1), 9, NONE, 0]));
         assert_eq!(inputs.decode_context, 301);
         assert!(inputs.bytes().len() <= StepInputs::capacity_bytes(6, 6, 32));

@@ -29,7 +29,7 @@ pub fn default_params(defaults: &GenerationDefaults) -> SamplingParams {
 #[derive(Clone, Debug)]
 pub enum ParamsPerPrompt {
     /// The same for all.
-    One(SamplingParams),
+    One(Box<SamplingParams>),
     /// One for each.
     Each(Vec<SamplingParams>),
 }
@@ -37,7 +37,7 @@ pub enum ParamsPerPrompt {
 impl ParamsPerPrompt {
     pub(super) fn spread(self, prompts: usize) -> Result<Vec<SamplingParams>> {
         match self {
-            Self::One(params) => Ok(vec![params; prompts]),
+            Self::One(params) => Ok(vec![*params; prompts]),
             Self::Each(list) if list.len() == prompts => Ok(list),
             Self::Each(list) => Err(Error::config(format!(
                 "{prompts} prompts came with {} sampling parameters; give one for each, or a single one for all",
@@ -49,13 +49,13 @@ impl ParamsPerPrompt {
 
 impl From<SamplingParams> for ParamsPerPrompt {
     fn from(params: SamplingParams) -> Self {
-        Self::One(params)
+        Self::One(Box::new(params))
     }
 }
 
 impl From<&SamplingParams> for ParamsPerPrompt {
     fn from(params: &SamplingParams) -> Self {
-        Self::One(params.clone())
+        Self::One(Box::new(params.clone()))
     }
 }
 

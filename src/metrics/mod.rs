@@ -146,9 +146,9 @@ impl Metrics {
     /// A request ended.
     pub fn finished(&mut self, end: &Finished) {
         match end.reason {
-            FinishReason::Stop | FinishReason::Length => self.completed += 1,
+            FinishReason::Stop | FinishReason::Length | FinishReason::Repetition => self.completed += 1,
             FinishReason::Cancelled => self.cancelled += 1,
-            FinishReason::Error | FinishReason::Stalled => self.failed += 1,
+            FinishReason::Error | FinishReason::Stalled | FinishReason::NothingAllowed => self.failed += 1,
         }
         self.prompt_tokens += end.usage.prompt_tokens as u64;
         self.cached_tokens += end.usage.cached_tokens as u64;

@@ -12,7 +12,9 @@ use crate::base::{SeqId, SlotId, TokenId};
 use crate::error::{Error, Result};
 use crate::model::files::ModelFiles;
 use crate::runner::move_rules::MoveRules;
-use crate::runner::{Capacity, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
+use crate::runner::{
+    Capacity, ModelRunner, RunError, SampleFault, SampledToken, StepResult, TokenScore, TopRange, Wait,
+};
 use crate::sampling::SamplingRow;
 use crate::sched::plan::StepPlan;
 use std::collections::VecDeque;
@@ -89,6 +91,7 @@ impl ReferenceRunner {
             max_steps,
             vocab_size: model.spec.vocab_size as u32,
             host_blocks: 0,
+            logprob_entries: 1 << 20,
             window: model.spec.longest_window().map(|window| u32::try_from(window).unwrap_or(u32::MAX)),
         };
         Ok(Self {
@@ -272,7 +275,7 @@ impl ReferenceRunner {
             for (offset, token) in following.enumerate().take_while(|_| chunk.score) {
                 let logprob = score::logprob(&self.row_logits(normed, first_row + offset), token);
                 let position = chunk.start + offset as u32 + 1;
-                result.scores.push(TokenScore { seq: chunk.seq, position, logprob });
+                result.scores.push(TokenScore { seq: chunk.seq, position, logprob, rank: 0, top: TopRange::default() });
             }
             first_row += tokens.len();
         }
@@ -291,7 +294,8 @@ impl ReferenceRunner {
             let state = self.slots[slot.index()].as_mut().ok_or_else(|| format!("slot {slot} lost its owner"))?;
             let token = sample::pick(&logits, &state.sampling, position + 1);
             state.progress = Some(advance(position, token, &state.sampling, state.position_limit));
-            result.tokens.push(SampledToken { seq: state.seq, slot, token });
+            let token = token.ok_or(SampleFault::NotFinite);
+            result.tokens.push(SampledToken { seq: state.seq, slot, token, logprob: None });
         }
         Ok(())
     }

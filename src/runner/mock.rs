@@ -70,6 +70,7 @@ impl Default for MockOptions {
                 vocab_size: 1000,
                 host_blocks: 0,
                 window: None,
+                logprob_entries: 1 << 16,
             },
             seed: 0,
             eos: 0,

@@ -27,6 +27,9 @@ pub struct Capacity {
     pub host_blocks: u32,
     /// The most past tokens that any layer sees, if every layer has such a window: KV before it is never read again.
     pub window: Option<u32>,
+    /// Entries of log-probabilities that one submission can report besides those of the tokens themselves.
+    #[serde(default)]
+    pub logprob_entries: u32,
 }
 
 /// What work costs on this device, as measured so far; 0 where nothing is known.
@@ -82,6 +85,8 @@ pub struct StepResult {
     pub tokens: Vec<SampledToken>,
     /// Scores of `score` chunks, ordered by sequence and position.
     pub scores: Vec<TokenScore>,
+    /// The likeliest tokens of rows that asked for them: [`TopRange`] says whose.
+    pub top: Vec<TopToken>,
     /// Time the device took.
     pub micros: u32,
 }
@@ -92,22 +97,72 @@ impl StepResult {
         *self = Self {
             tokens: std::mem::take(&mut self.tokens),
             scores: std::mem::take(&mut self.scores),
+            top: std::mem::take(&mut self.top),
             ..Self::default()
         };
         self.tokens.clear();
         self.scores.clear();
+        self.top.clear();
     }
 }
 
 /// One sampled token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampledToken {
     /// Owner of the slot when the plan was made.
     pub seq: SeqId,
     /// Its slot.
     pub slot: SlotId,
-    /// The token, or `None` if the row's logits were not finite.
-    pub token: Option<TokenId>,
+    /// The token, or why there is none.
+    pub token: Result<TokenId, SampleFault>,
+    /// Where the request asked for it.
+    pub logprob: Option<TokenLogprob>,
+}
+
+/// Why a row has no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SampleFault {
+    /// A logit was not finite.
+    NotFinite,
+    /// The request's own rules leave no token.
+    NothingAllowed,
+}
+
+/// How likely a token was, by the model's own logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
+    /// 1 plus the number of likelier tokens.
+    pub rank: u32,
+    /// The likeliest tokens.
+    pub top: TopRange,
+}
+
+/// A run of [`StepResult::top`], likeliest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TopRange {
+    /// Index of the first.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl TopRange {
+    /// Its tokens among those of `result`.
+    pub fn of(self, result: &StepResult) -> &[TopToken] {
+        result.top.get(self.first as usize..(self.first + self.count) as usize).unwrap_or_default()
+    }
+}
+
+/// One of the likeliest tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TopToken {
+    /// Which.
+    pub token: TokenId,
+    /// Natural logarithm of its probability.
+    pub logprob: f32,
 }
 
 /// Log-probability of a known token.
@@ -119,6 +174,10 @@ pub struct TokenScore {
     pub position: u32,
     /// Natural logarithm of its probability.
     pub logprob: f64,
+    /// 1 plus the number of likelier tokens; 0 where the request did not ask.
+    pub rank: u32,
+    /// The likeliest tokens at its place, where the request asked for them.
+    pub top: TopRange,
 }
 
 /// Why a runner failed.

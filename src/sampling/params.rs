@@ -1,8 +1,9 @@
 //! Sampling parameters of one request, validated once at the border.
 
+use super::{Constraint, Whitespace};
 use crate::base::TokenId;
 use crate::error::{Error, Result};
-use bytemuck::{Pod, Zeroable};
+use std::collections::BTreeMap;
 
 /// How to choose tokens and when to stop. `Default` is greedy decoding up to the end of the context.
 ///
@@ -30,6 +31,59 @@ pub struct SamplingParams {
     pub stop_token_ids: Vec<TokenId>,
     /// Go on after the model's end token.
     pub ignore_eos: bool,
+    /// Makes tokens of the prompt and the output less likely: their positive logits are divided by it, negative ones multiplied
+    /// (Keskar et al., 2019). 1 is off.
+    pub repetition_penalty: f32,
+    /// Taken off the logit of a token that the output contains. Range -2 to 2.
+    pub presence_penalty: f32,
+    /// Taken off the logit of a token for each time that the output contains it. Range -2 to 2.
+    pub frequency_penalty: f32,
+    /// Added to the logits of these tokens; -100 as good as forbids one.
+    pub logit_bias: BTreeMap<TokenId, f32>,
+    /// If given, no other token is sampled.
+    pub allowed_token_ids: Option<Vec<TokenId>>,
+    /// Texts that the output must not contain, tokenised with and without a space before them.
+    pub bad_words: Vec<String>,
+    /// Outputs that have fewer tokens do not end by an end token or a stop.
+    pub min_tokens: u32,
+    /// Keep the stop text at the end of the output.
+    pub include_stop_str_in_output: bool,
+    /// Report the log-probability of each generated token, and of so many of the likeliest ones, from the model's own logits.
+    pub logprobs: Option<TopLogprobs>,
+    /// The same for each token of the prompt but the first; the whole prompt is computed then.
+    pub prompt_logprobs: Option<TopLogprobs>,
+    /// Make text of the tokens.
+    pub detokenize: bool,
+    /// Leave special tokens out of the text.
+    pub skip_special_tokens: bool,
+    /// Keep only so many of the prompt's last tokens.
+    pub truncate_prompt_tokens: Option<u32>,
+    /// End an output that repeats itself.
+    pub repetition_detection: Option<RepetitionDetection>,
+    /// What the output must look like.
+    pub constraint: Option<Constraint>,
+    /// White space in constrained JSON.
+    pub whitespace: Whitespace,
+}
+
+/// How many of the likeliest tokens to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopLogprobs {
+    /// So many, and the chosen one.
+    Most(u32),
+    /// The whole vocabulary.
+    All,
+}
+
+/// When an output counts as caught in a loop: its end is one run of tokens, several times over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepetitionDetection {
+    /// Longest run that counts, in tokens; at least `min_pattern_size`.
+    pub max_pattern_size: u32,
+    /// Shortest run that counts; at least 1.
+    pub min_pattern_size: u32,
+    /// How often it must stand there; at least 2.
+    pub min_count: u32,
 }
 
 impl Default for SamplingParams {
@@ -45,6 +99,22 @@ impl Default for SamplingParams {
             stop: Vec::new(),
             stop_token_ids: Vec::new(),
             ignore_eos: false,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: BTreeMap::new(),
+            allowed_token_ids: None,
+            bad_words: Vec::new(),
+            min_tokens: 0,
+            include_stop_str_in_output: false,
+            logprobs: None,
+            prompt_logprobs: None,
+            detokenize: true,
+            skip_special_tokens: true,
+            truncate_prompt_tokens: None,
+            repetition_detection: None,
+            constraint: None,
+            whitespace: Whitespace::Compact,
         }
     }
 }
@@ -93,55 +163,6 @@ impl SamplingParams {
             true => Err(Error::config("stop holds an empty text, which would end every output at once; remove it")),
             false => Ok(()),
         }
-    }
-}
-
-/// Stop tokens that the device checks by itself; the host checks all of them.
-pub const MAX_DEVICE_STOPS: usize = 8;
-
-/// The part of a request that the sampler kernel reads from its slot. Mirrored in `shaders/lib/seq_state.wgsl`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
-pub struct SamplingRow {
-    /// 0 for greedy.
-    pub temperature: f32,
-    /// 0 is off.
-    pub top_k: u32,
-    /// 1 is off.
-    pub top_p: f32,
-    /// 0 is off.
-    pub min_p: f32,
-    /// Low half of the seed.
-    pub seed_low: u32,
-    /// High half of the seed.
-    pub seed_high: u32,
-    /// Valid entries of `stops`.
-    pub stop_count: u32,
-    /// Keeps the list below aligned.
-    pub reserved: u32,
-    /// Tokens after which the device stops the row.
-    pub stops: [TokenId; MAX_DEVICE_STOPS],
-}
-
-impl SamplingRow {
-    /// The row for `params`; `seed` has been chosen, `stops` are all token-level stops of the request.
-    pub fn new(params: &SamplingParams, seed: u64, stops: &[TokenId]) -> Self {
-        let greedy = params.is_greedy();
-        let mut row = Self {
-            temperature: if greedy { 0.0 } else { params.temperature },
-            top_k: if greedy { 0 } else { params.top_k },
-            top_p: if greedy { 1.0 } else { params.top_p },
-            min_p: if greedy { 0.0 } else { params.min_p },
-            seed_low: seed as u32,
-            seed_high: (seed >> 32) as u32,
-            stop_count: stops.len().min(MAX_DEVICE_STOPS) as u32,
-            reserved: 0,
-            stops: [0; MAX_DEVICE_STOPS],
-        };
-        for (to, from) in row.stops.iter_mut().zip(stops) {
-            *to = *from;
-        }
-        row
     }
 }
 

@@ -39,6 +39,7 @@ impl Scheduler {
     /// to generate, more tokens than the KV pool holds, an empty salt, a fork of another prompt.
     pub fn add(&mut self, new: NewSequence, events: &mut Vec<SchedEvent>) -> Result<SeqId> {
         self.refuse(&new)?;
+        self.stuck = false;
         let id = SeqId(self.next_seq);
         self.next_seq += 1;
         let (rank, held) = (self.rank(&new), new.held);
@@ -160,7 +161,10 @@ impl Scheduler {
             }
             // A scored prompt that is computed to its end waits for that result alone.
             let only_result = sequence.computed == sequence.tokens.len();
-            if sequence.in_flight > 0 || on_its_way || only_result {
+            // Nor does it start before it can compute to its last token.
+            let entries = self.score_entries(sequence) + self.sample_entries(sequence);
+            let unfit = !sequence.ready || entries > self.logprob_room;
+            if sequence.in_flight > 0 || on_its_way || only_result || unfit {
                 break Stop::Soon;
             }
             // What it would share with its leader is computed by this very plan, as after a lost device: it is there for the next.
@@ -273,7 +277,17 @@ impl Scheduler {
         sequence.computed = admission.cached_tokens;
         sequence.published = admission.first + hits.iter().take_while(|hit| matches!(hit, Hit::Device(_))).count();
         let (sampling, position_limit) = (sequence.sampling, sequence.limit as u32);
-        plan.new_slots.push(SlotInit { slot, seq, sampling, position_limit });
+        let history_len = if sampling.keeps_history() { sequence.computed } else { 0 };
+        plan.history_tokens.extend_from_slice(&sequence.tokens[..history_len]);
+        plan.new_slots.push(SlotInit {
+            slot,
+            seq,
+            sampling,
+            lists: sequence.lists.clone(),
+            prompt_len: sequence.prompt_len as u32,
+            history_len: history_len as u32,
+            position_limit,
+        });
         let table = sequence.table.iter().enumerate().skip(admission.first);
         plan.table_updates.extend(table.map(|(index, block)| TableUpdate { slot, index: index as u32, block: *block }));
         if self.config.prefix_cache && !sequence.score {

@@ -4,9 +4,9 @@ use super::blocks::{block_name, hash_full_blocks, stored};
 use super::scheduler::FlightRow;
 use super::sequence::{SeqState, Sequence};
 use super::{FinishReason, SchedEvent, Scheduler};
-use crate::base::{BLOCK_TOKENS, SeqId, TokenId};
+use crate::base::BLOCK_TOKENS;
 use crate::cache::Medium;
-use crate::runner::{StepResult, TokenScore};
+use crate::runner::{SampleFault, SampledToken, StepResult, TokenScore};
 
 impl Scheduler {
     /// Takes the result of the oldest submission. Results of sequences that ended are dropped; so is a result from
@@ -21,6 +21,7 @@ impl Scheduler {
         let mut flight = self.flights.pop_front().expect("a result needs a submission under way");
         assert_eq!(flight.epoch, result.epoch, "results must come in the order of submission");
         self.retired = flight.epoch;
+        self.stuck = false;
         self.host.retire(self.retired);
 
         for score in &result.scores {
@@ -37,7 +38,7 @@ impl Scheduler {
             };
             cursor = at + 1;
             flight.rows[at].came += 1;
-            self.take_token(sampled.seq, sampled.token, events);
+            self.take_token(sampled, events);
         }
         let mut progress = !result.tokens.is_empty();
         for row in &flight.rows {
@@ -57,7 +58,7 @@ impl Scheduler {
     }
 
     fn take_score(&mut self, score: &TokenScore, events: &mut Vec<SchedEvent>) {
-        let TokenScore { seq, position, logprob } = *score;
+        let TokenScore { seq, position, logprob, rank, top } = *score;
         let Some(sequence) = self.sequences.get_mut(&seq) else { return };
         if matches!(sequence.state, SeqState::Done(_)) {
             return;
@@ -69,19 +70,24 @@ impl Scheduler {
         let at = position as usize;
         if at >= sequence.scored && at < sequence.prompt_len {
             sequence.scored = at + 1;
-            events.push(SchedEvent::Score { seq, position, logprob });
+            events.push(SchedEvent::Score { seq, position, logprob, rank, top });
         }
     }
 
-    fn take_token(&mut self, seq: SeqId, token: Option<TokenId>, events: &mut Vec<SchedEvent>) {
+    fn take_token(&mut self, sampled: &SampledToken, events: &mut Vec<SchedEvent>) {
+        let SampledToken { seq, token, logprob, .. } = *sampled;
         let Some(sequence) = self.sequences.get_mut(&seq) else { return };
         if matches!(sequence.state, SeqState::Done(_)) {
             return;
         }
-        let Some(token) = token else { return self.end(seq, FinishReason::Error, events) };
+        let token = match token {
+            Ok(token) => token,
+            Err(SampleFault::NotFinite) => return self.end(seq, FinishReason::Error, events),
+            Err(SampleFault::NothingAllowed) => return self.end(seq, FinishReason::NothingAllowed, events),
+        };
         sequence.in_flight -= 1;
         sequence.tokens.push(token);
-        events.push(SchedEvent::Token { seq, token });
+        events.push(SchedEvent::Token { seq, token, logprob });
         if sequence.stop_tokens.contains(&token) {
             self.end(seq, FinishReason::Stop, events);
         } else if sequence.tokens.len() >= sequence.limit {
@@ -98,7 +104,7 @@ impl Scheduler {
         sequence.furthest = sequence.furthest.max(filled);
         match sequence.state {
             // The KV that led to bad logits must not serve anybody else.
-            SeqState::Done(FinishReason::Error) => return true,
+            SeqState::Done(FinishReason::Error | FinishReason::NothingAllowed) => return true,
             SeqState::Done(_) => {}
             _ if row.came < row.expected => {
                 // The device stopped a row that the host would go on with; its other tokens will never come. A caller

@@ -24,6 +24,7 @@ impl Scheduler {
     /// Pauses, or with [`Pause::None`] goes on. Submissions under way end as usual.
     pub fn set_pause(&mut self, pause: Pause) {
         self.pause = pause;
+        self.stuck = false;
     }
 
     /// Whether it is paused.
@@ -68,6 +69,11 @@ impl Scheduler {
     pub fn requeue_all(&mut self, events: &mut Vec<SchedEvent>) {
         let ran: Vec<SeqId> = self.running.drain(..).map(|urgency| urgency.seq).collect();
         for sequence in self.sequences.values_mut() {
+            // A token that was under way and never came is sampled again, with the same mask.
+            if sequence.in_flight > 0 && !sequence.ready {
+                sequence.ready = true;
+                self.unready -= 1;
+            }
             sequence.table.clear();
             sequence.host.clear();
             (sequence.computed, sequence.in_flight, sequence.published, sequence.slid) = (0, 0, 0, 0);
@@ -82,6 +88,7 @@ impl Scheduler {
             events.push(SchedEvent::Preempted { seq, reason, how: Released::Dropped, tokens: 0, estimates });
         }
         self.flights.clear();
+        self.stuck = false;
         self.retired = self.last_epoch;
         self.pool = BlockPool::new(self.pool.block_count());
         self.pool.retire(self.retired);

@@ -2,6 +2,7 @@
 //! all read this one list.
 
 use crate::base::{BlockId, HostBlockId, RequestId, SeqId, TokenId};
+use crate::runner::{TokenLogprob, TopRange};
 
 /// Why a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -17,12 +18,16 @@ pub enum FinishReason {
     Error,
     /// It stood in front for too many steps without getting any further.
     Stalled,
+    /// The output went round in circles: see [`RepetitionDetection`](crate::sampling::RepetitionDetection).
+    Repetition,
+    /// The request's own rules left no token to choose.
+    NothingAllowed,
 }
 
 impl FinishReason {
     /// Whether something went wrong.
     pub const fn is_fault(self) -> bool {
-        matches!(self, Self::Error | Self::Stalled)
+        matches!(self, Self::Error | Self::Stalled | Self::NothingAllowed)
     }
 
     /// The name used in JSON.
@@ -31,7 +36,8 @@ impl FinishReason {
             Self::Stop => "stop",
             Self::Length => "length",
             Self::Cancelled => "cancelled",
-            Self::Error | Self::Stalled => "error",
+            Self::Repetition => "repetition",
+            Self::Error | Self::Stalled | Self::NothingAllowed => "error",
         }
     }
 }
@@ -112,6 +118,8 @@ pub enum SchedEvent {
         seq: SeqId,
         /// Which.
         token: TokenId,
+        /// Where the request asked for it; its likeliest tokens stand in the result that was committed.
+        logprob: Option<TokenLogprob>,
     },
     /// Log-probability of a prompt token; each position once, in order.
     Score {
@@ -121,6 +129,10 @@ pub enum SchedEvent {
         position: u32,
         /// Natural logarithm of its probability.
         logprob: f64,
+        /// 1 plus the number of likelier tokens; 0 where the request did not ask.
+        rank: u32,
+        /// The likeliest tokens at its place, in the result that was committed.
+        top: TopRange,
     },
     /// The end. The id means nothing to the scheduler from here on.
     Finished {

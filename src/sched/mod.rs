@@ -37,6 +37,7 @@ mod commit;
 mod config;
 mod control;
 mod event;
+mod guided;
 mod hits;
 pub mod plan;
 mod preemption;

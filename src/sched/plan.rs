@@ -4,7 +4,8 @@
 //! compared and replayed, and its vectors are reused from step to step.
 
 use crate::base::{BlockId, Epoch, HostBlockId, SeqId, SlotId, TokenId};
-use crate::sampling::SamplingRow;
+use crate::sampling::{SamplingLists, SamplingRow};
+use std::sync::Arc;
 
 /// What one submission does.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +22,13 @@ pub struct StepPlan {
     pub decode: Vec<DecodeRow>,
     /// Slots that get a new owner before anything runs.
     pub new_slots: Vec<SlotInit>,
+    /// The first tokens of new owners that keep their history, one owner after another: see [`SlotInit::history_len`].
+    pub history_tokens: Vec<TokenId>,
+    /// Slots whose next token is guided; `steps` is 1 then.
+    pub masks: Vec<MaskRow>,
+    /// Their masks, one after another, each of [`mask_words`](crate::sampling::lists::mask_words) words. The scheduler leaves them to
+    /// its caller, who knows what they are.
+    pub mask_words: Vec<u32>,
     /// Block table entries that change before anything runs, after `new_slots`.
     pub table_updates: Vec<TableUpdate>,
     /// Blocks whose content goes to the host before anything is overwritten: swapped-out sequences, evicted prefixes. The
@@ -67,8 +75,17 @@ pub struct DecodeRow {
     pub position: u32,
 }
 
+/// A slot whose next token is guided by a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskRow {
+    /// Owner.
+    pub seq: SeqId,
+    /// Its slot.
+    pub slot: SlotId,
+}
+
 /// A new owner of a slot.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SlotInit {
     /// The slot.
     pub slot: SlotId,
@@ -76,6 +93,13 @@ pub struct SlotInit {
     pub seq: SeqId,
     /// Sampling parameters.
     pub sampling: SamplingRow,
+    /// Sampling parameters without a fixed size.
+    pub lists: Option<Arc<SamplingLists>>,
+    /// Tokens of the prompt, the first of the sequence.
+    pub prompt_len: u32,
+    /// Where the owner [keeps its history](crate::sampling::row::KEEPS_HISTORY): tokens whose KV is there already, so that no
+    /// chunk will bring them. They stand in [`StepPlan::history_tokens`].
+    pub history_len: u32,
     /// Index of the first token that must not be generated: prompt length + max_tokens, at most the context length.
     /// The device stops the row once it has sampled the token at `position_limit - 1`, which never gets KV itself.
     pub position_limit: u32,
@@ -127,6 +151,9 @@ impl StepPlan {
         self.prefill_tokens.clear();
         self.decode.clear();
         self.new_slots.clear();
+        self.history_tokens.clear();
+        self.masks.clear();
+        self.mask_words.clear();
         self.table_updates.clear();
         self.saves.clear();
         self.loads.clear();
@@ -142,6 +169,22 @@ impl StepPlan {
     /// Rows of the first step.
     pub fn token_count(&self) -> usize {
         self.prefill_tokens.len() + self.decode.len()
+    }
+
+    /// Each new owner with the history that no chunk brings.
+    pub fn new_owners(&self) -> impl Iterator<Item = (&SlotInit, &[TokenId])> {
+        let mut rest = self.history_tokens.as_slice();
+        self.new_slots.iter().map(move |init| {
+            let (history, after) = rest.split_at(init.history_len as usize);
+            rest = after;
+            (init, history)
+        })
+    }
+
+    /// Each guided slot with its mask; none before [`mask_words`](Self::mask_words) is filled.
+    pub fn slot_masks(&self) -> impl Iterator<Item = (&MaskRow, &[u32])> {
+        let words = self.mask_words.len() / self.masks.len().max(1);
+        self.masks.iter().zip(self.mask_words.chunks(words.max(1)))
     }
 
     /// Each chunk with its tokens.
@@ -180,6 +223,9 @@ impl std::fmt::Display for StepPlan {
         }
         for DecodeRow { seq, position, .. } in &self.decode {
             write!(f, " decode {seq}@{position}")?;
+        }
+        for MaskRow { seq, .. } in &self.masks {
+            write!(f, " mask {seq}")?;
         }
         for slot in &self.closed_slots {
             write!(f, " close {slot}")?;

@@ -49,6 +49,12 @@ pub struct Scheduler {
     pub(super) next_seq: u64,
     /// With split phases: somebody waits for a block to decode with.
     pub(super) owed: bool,
+    /// Guided sequences whose next token has no mask yet.
+    pub(super) unready: usize,
+    /// Nothing could be planned, nothing is under way, and some mask is missing.
+    pub(super) stuck: bool,
+    /// Entries of log-probabilities that the plan being made may still ask for.
+    pub(super) logprob_room: u32,
     /// Results in a row that brought nothing new.
     pub(super) idle_results: u32,
     pub(super) totals: Totals,
@@ -129,6 +135,9 @@ impl Scheduler {
             retired: Epoch(0),
             next_seq: 0,
             owed: false,
+            unready: 0,
+            stuck: false,
+            logprob_room: 0,
             idle_results: 0,
             totals: Totals::default(),
             kv_log: None,
@@ -186,6 +195,7 @@ impl Scheduler {
     /// What a [held](super::NewSequence::held) sequence waited for is there: it takes its place in the queue. Others are
     /// left as they are.
     pub fn release(&mut self, seq: SeqId) {
+        self.stuck = false;
         if let Some(Sequence { state: SeqState::Parked(Awaits::Caller), .. }) = self.sequences.get(&seq) {
             self.unpark(seq);
         }
@@ -197,7 +207,7 @@ impl Scheduler {
         !self.sequences.is_empty() || !self.flights.is_empty()
     }
 
-    /// Whether nothing is under way and nothing will move until the caller does something: release, resume, add.
+    /// Whether nothing is under way and nothing will move until the caller does something: release, resume, add, set ready.
     pub fn awaits_caller(&self) -> bool {
         let only_parked = self.waiting.is_empty() && self.running.is_empty();
         let held_up = match self.pause {
@@ -205,7 +215,7 @@ impl Scheduler {
             Pause::New => self.running.is_empty(),
             Pause::All => true,
         };
-        self.flights.is_empty() && held_up
+        self.flights.is_empty() && (held_up || self.stuck)
     }
 
     /// Submissions under way.
@@ -226,6 +236,8 @@ impl Scheduler {
     /// Takes a sequence out of everything.
     pub(super) fn remove(&mut self, seq: SeqId) {
         let Some(mut sequence) = self.sequences.remove(&seq) else { return };
+        self.unready -= usize::from(!sequence.ready);
+        self.stuck = false;
         match sequence.state {
             SeqState::Prefill(slot) | SeqState::Decode(slot) => {
                 self.running.retain(|other| other.seq != seq);

@@ -4,7 +4,8 @@ use super::FinishReason;
 use super::queue::Urgency;
 use crate::base::{BLOCK_TOKENS, BlockId, Epoch, HostBlockId, RequestId, SeqId, SlotId, TokenId};
 use crate::cache::BlockHash;
-use crate::sampling::SamplingRow;
+use crate::sampling::{SamplingLists, SamplingRow};
+use std::sync::Arc;
 
 /// A request to run one sequence.
 #[derive(Clone, Debug)]
@@ -17,6 +18,9 @@ pub struct NewSequence {
     pub max_tokens: u32,
     /// What the sampler reads on the device. Its `stops` must be among `stop_tokens`.
     pub sampling: SamplingRow,
+    /// Sampling parameters without a fixed size. With [guided](SamplingRow::is_guided) sampling, tokens are sampled only after
+    /// [`Scheduler::set_ready`](super::Scheduler::set_ready), one each time; the first may be sampled at once.
+    pub lists: Option<Arc<SamplingLists>>,
     /// Every token that ends the output.
     pub stop_tokens: Vec<TokenId>,
     /// Sequences share cached prefixes only with those of equal salt.
@@ -44,6 +48,7 @@ impl NewSequence {
             prompt,
             max_tokens,
             sampling,
+            lists: None,
             stop_tokens: Vec::new(),
             cache_salt: None,
             score: false,
@@ -94,6 +99,9 @@ pub(super) struct Sequence {
     /// Index of the first token that must not be generated.
     pub limit: usize,
     pub sampling: SamplingRow,
+    pub lists: Option<Arc<SamplingLists>>,
+    /// Whether the next token may be sampled: the mask of a guided sequence is there.
+    pub ready: bool,
     pub stop_tokens: Vec<TokenId>,
     pub salt: Option<String>,
     pub score: bool,
@@ -132,6 +140,8 @@ impl Sequence {
             prompt_len,
             limit,
             sampling: new.sampling,
+            lists: new.lists,
+            ready: true,
             stop_tokens: new.stop_tokens,
             salt: new.cache_salt,
             score: new.score,

@@ -36,6 +36,7 @@ impl Scheduler {
         }
         let split = self.config.policy == Policy::PhaseSplit;
         let preemptions = self.totals.preemptions;
+        self.logprob_room = self.capacity.logprob_entries;
         let mut budget = self.config.max_num_batched_tokens;
         let mut short = false;
         if !split || self.owed {
@@ -59,6 +60,7 @@ impl Scheduler {
         self.owed = split && short;
         if plan.is_empty() {
             // Liveness: with nothing under way, every block is free or held by a row that can go on.
+            self.stuck = self.flights.is_empty() && self.unready > 0;
             debug_assert!(!self.flights.is_empty() || self.awaits_caller(), "work is left, but nothing can move");
             self.checked();
             return false;
@@ -84,6 +86,10 @@ impl Scheduler {
             if *budget == 0 || sequence.remaining() == 0 {
                 continue;
             }
+            let entries = self.sample_entries(sequence);
+            if !sequence.ready || entries > self.logprob_room {
+                continue;
+            }
             let position = sequence.computed;
             if position == sequence.table.len() * BLOCK_TOKENS {
                 self.slide(urgency.seq, position);
@@ -97,6 +103,7 @@ impl Scheduler {
                 }
             }
             plan.decode.push(DecodeRow { seq: urgency.seq, slot, position: position as u32 });
+            self.logprob_room -= entries;
             *budget -= 1;
         }
         short
@@ -142,7 +149,7 @@ impl Scheduler {
         let limit = self.chunk_limit().min(budget);
         let sequence = self.sequence(seq);
         let (known, start) = (sequence.tokens.len(), sequence.computed);
-        let len = (known - start).min(limit);
+        let len = self.fit_chunk(seq, (known - start).min(limit));
         if len == 0 {
             return 0;
         }
@@ -194,6 +201,9 @@ impl Scheduler {
     /// Lets the device run several steps by itself if every row's blocks can be had beforehand.
     fn extend_steps(&mut self, plan: &mut StepPlan, events: &mut Vec<SchedEvent>) {
         let rows = || plan.decode.iter().map(|row| self.sequence(row.seq));
+        if rows().any(Self::needs_host) {
+            return;
+        }
         let longest = rows().map(Sequence::remaining).max().unwrap_or(1);
         let steps = longest.min(usize::from(self.step_limit));
         if steps <= 1 {
@@ -221,7 +231,11 @@ impl Scheduler {
         plan.closed_slots.append(&mut self.closed_slots);
         plan.saves.append(&mut self.saves);
         let mut rows = self.spare_rows.pop().unwrap_or_default();
-        for chunk in &plan.prefill {
+        for at in 0..plan.prefill.len() {
+            let chunk = plan.prefill[at];
+            if chunk.last {
+                self.samples(chunk.seq, plan);
+            }
             let sequence = self.sequence_mut(chunk.seq);
             sequence.last_use = epoch;
             let prompt_done = sequence.computed >= sequence.prompt_len;
@@ -239,7 +253,9 @@ impl Scheduler {
             events.push(SchedEvent::Chunk { seq: chunk.seq, start: chunk.start, len: chunk.len });
         }
         let steps = plan.steps;
-        for row in &plan.decode {
+        for at in 0..plan.decode.len() {
+            let row = plan.decode[at];
+            self.samples(row.seq, plan);
             let sequence = self.sequence_mut(row.seq);
             let expected = usize::from(steps).min(sequence.remaining());
             sequence.last_use = epoch;

@@ -280,7 +280,7 @@ impl<R: TimedRunner> Driver<R> {
                     self.seated.remove(&number);
                     self.run.timelines[number].preemptions += 1;
                 }
-                SchedEvent::Token { seq, token } => {
+                SchedEvent::Token { seq, token, .. } => {
                     let Some(&number) = self.owners.get(&seq) else { continue };
                     let timeline = &mut self.run.timelines[number];
                     timeline.tokens.push(token);

@@ -31,7 +31,7 @@ impl ModelRunner for EchoRunner {
         let mut result = self.spare.pop().unwrap_or_default();
         result.clear();
         result.epoch = plan.epoch;
-        let yields = |seq, slot| SampledToken { seq, slot, token: Some(ECHO) };
+        let yields = |seq, slot| SampledToken { seq, slot, token: Ok(ECHO), logprob: None };
         result.tokens.extend(plan.prefill.iter().filter(|chunk| chunk.last).map(|row| yields(row.seq, row.slot)));
         for _ in 0..plan.steps {
             result.tokens.extend(plan.decode.iter().map(|row| yields(row.seq, row.slot)));

@@ -274,7 +274,7 @@ impl Ledger {
                 self.live_entry(seq, Some(Place::Running))?;
                 self.tally.copies += u64::from(matches!(event, SchedEvent::Copied { .. }));
             }
-            SchedEvent::Token { seq, token } => {
+            SchedEvent::Token { seq, token, .. } => {
                 let entry = self.live_entry(seq, None)?;
                 let at = entry.tokens.len();
                 if entry.expected.get(at) != Some(&token) {
@@ -283,7 +283,7 @@ impl Ledger {
                 entry.tokens.push(token);
                 self.tally.tokens += 1;
             }
-            SchedEvent::Score { seq, position, logprob } => {
+            SchedEvent::Score { seq, position, logprob, .. } => {
                 let entry = self.live_entry(seq, None)?;
                 if entry.expected_scores.get(entry.scores.len()) != Some(&(position, logprob)) {
                     return Err(format!("score {} of sequence {seq} is another", entry.scores.len()));

@@ -1,8 +1,8 @@
 //! A call of the scheduler as data: borrowed while it is made, owned once it is read back.
 
 use crate::base::{Epoch, RequestId, SeqId, SlotId, TokenId};
-use crate::runner::{Costs, SampledToken, StepResult, TokenScore};
-use crate::sampling::{MAX_DEVICE_STOPS, SamplingRow};
+use crate::runner::{Costs, SampleFault, SampledToken, StepResult, TokenScore, TopRange};
+use crate::sampling::{MAX_DEVICE_STOPS, SamplingLists, SamplingRow};
 use crate::sched::plan::StepPlan;
 use crate::sched::{NewSequence, Pause};
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,18 @@ pub enum Call<'a> {
     Release {
         /// Which.
         seq: SeqId,
+    },
+    /// `set_ready`: the mask for its next token is there.
+    Ready {
+        /// Which.
+        seq: SeqId,
+    },
+    /// `append` took tokens that needed no sampling.
+    Append {
+        /// Which.
+        seq: SeqId,
+        /// The tokens.
+        tokens: &'a [TokenId],
     },
     /// `set_step_limit`.
     StepLimit(u16),
@@ -71,6 +83,13 @@ pub(super) enum Recorded {
     Release {
         seq: u64,
     },
+    Ready {
+        seq: u64,
+    },
+    Append {
+        seq: u64,
+        tokens: Vec<TokenId>,
+    },
     StepLimit {
         steps: u16,
     },
@@ -103,6 +122,8 @@ impl Recorded {
             Call::Commit { result } => Self::Commit(Committed::of(result)),
             Call::Finish { seq } => Self::Finish { seq: seq.0 },
             Call::Release { seq } => Self::Release { seq: seq.0 },
+            Call::Ready { seq } => Self::Ready { seq: seq.0 },
+            Call::Append { seq, tokens } => Self::Append { seq: seq.0, tokens: tokens.to_vec() },
             Call::StepLimit(steps) => Self::StepLimit { steps },
             Call::Costs(Costs { prefill_micros_per_token, move_micros_per_block }) => {
                 Self::Costs { prefill_micros_per_token, move_micros_per_block }
@@ -121,6 +142,8 @@ impl Recorded {
             Self::Commit(_) => "commit",
             Self::Finish { .. } => "finish",
             Self::Release { .. } => "release",
+            Self::Ready { .. } => "ready",
+            Self::Append { .. } => "append",
             Self::StepLimit { .. } => "step limit",
             Self::Costs { .. } => "costs",
             Self::Pause { .. } => "pause",
@@ -138,6 +161,8 @@ pub(super) struct Added {
     prompt: Vec<TokenId>,
     max_tokens: u32,
     sampling: Sampling,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lists: Option<SamplingLists>,
     stop_tokens: Vec<TokenId>,
     cache_salt: Option<String>,
     score: bool,
@@ -156,6 +181,7 @@ impl Added {
             prompt,
             max_tokens,
             sampling,
+            lists,
             stop_tokens,
             cache_salt,
             score,
@@ -171,6 +197,7 @@ impl Added {
             prompt: prompt.clone(),
             max_tokens: *max_tokens,
             sampling: Sampling::of(sampling),
+            lists: lists.as_deref().cloned(),
             stop_tokens: stop_tokens.clone(),
             cache_salt: cache_salt.clone(),
             score: *score,
@@ -188,6 +215,7 @@ impl Added {
             prompt: self.prompt.clone(),
             max_tokens: self.max_tokens,
             sampling: self.sampling.row(),
+            lists: self.lists.clone().map(Into::into),
             stop_tokens: self.stop_tokens.clone(),
             cache_salt: self.cache_salt.clone(),
             score: self.score,
@@ -209,13 +237,63 @@ struct Sampling {
     min_p: f32,
     seed: u64,
     stops: Vec<TokenId>,
+    #[serde(default)]
+    flags: u32,
+    #[serde(default = "one")]
+    repetition_penalty: f32,
+    #[serde(default)]
+    presence_penalty: f32,
+    #[serde(default)]
+    frequency_penalty: f32,
+    #[serde(default)]
+    min_tokens: u32,
+    #[serde(default = "all")]
+    token_limit: u32,
+    #[serde(default)]
+    logprobs: u32,
+    #[serde(default)]
+    prompt_logprobs: u32,
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+fn all() -> u32 {
+    u32::MAX
 }
 
 impl Sampling {
     fn of(row: &SamplingRow) -> Self {
-        let SamplingRow { temperature, top_k, top_p, min_p, seed_low, seed_high, stop_count, reserved: _, stops } =
-            *row;
+        // Named one by one, so that a field that comes later cannot be forgotten here.
+        let SamplingRow {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed_low,
+            seed_high,
+            stop_count,
+            flags,
+            stops,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            min_tokens,
+            token_limit,
+            logprobs,
+            prompt_logprobs,
+            reserved: _,
+        } = *row;
         Self {
+            flags,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            min_tokens,
+            token_limit,
+            logprobs,
+            prompt_logprobs,
             temperature,
             top_k,
             top_p,
@@ -237,8 +315,16 @@ impl Sampling {
             seed_low: self.seed as u32,
             seed_high: (self.seed >> 32) as u32,
             stop_count: stop_count as u32,
-            reserved: 0,
+            flags: self.flags,
             stops,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            min_tokens: self.min_tokens,
+            token_limit: self.token_limit,
+            logprobs: self.logprobs,
+            prompt_logprobs: self.prompt_logprobs,
+            reserved: 0,
         }
     }
 }
@@ -248,23 +334,35 @@ impl Sampling {
 pub(super) struct Committed {
     epoch: u64,
     micros: u32,
-    /// Sequence, slot, token.
-    tokens: Vec<(u64, u32, Option<TokenId>)>,
+    /// Sequence, slot, token. What was reported of log-probabilities decides nothing and is left out.
+    tokens: Vec<(u64, u32, Sampled)>,
     /// Sequence, position, log-probability; null stands for what is not finite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     scores: Vec<(u64, u32, Option<f64>)>,
 }
 
+/// A token, or why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Sampled {
+    Token(TokenId),
+    Fault(SampleFault),
+}
+
 impl Committed {
     fn of(result: &StepResult) -> Self {
-        let StepResult { epoch, tokens, scores, micros } = result;
+        let StepResult { epoch, tokens, scores, top: _, micros } = result;
+        let sampled = |token: &Result<TokenId, SampleFault>| match token {
+            Ok(token) => Sampled::Token(*token),
+            Err(fault) => Sampled::Fault(*fault),
+        };
         Self {
             epoch: epoch.0,
             micros: *micros,
-            tokens: tokens.iter().map(|SampledToken { seq, slot, token }| (seq.0, slot.0, *token)).collect(),
+            tokens: tokens.iter().map(|row| (row.seq.0, row.slot.0, sampled(&row.token))).collect(),
             scores: scores
                 .iter()
-                .map(|TokenScore { seq, position, logprob }| {
+                .map(|TokenScore { seq, position, logprob, .. }| {
                     (seq.0, *position, Some(*logprob).filter(|logprob| logprob.is_finite()))
                 })
                 .collect(),
@@ -281,7 +379,15 @@ impl Committed {
             tokens: self
                 .tokens
                 .iter()
-                .map(|(seq, slot, token)| SampledToken { seq: SeqId(*seq), slot: SlotId(*slot), token: *token })
+                .map(|(seq, slot, sampled)| SampledToken {
+                    seq: SeqId(*seq),
+                    slot: SlotId(*slot),
+                    token: match *sampled {
+                        Sampled::Token(token) => Ok(token),
+                        Sampled::Fault(fault) => Err(fault),
+                    },
+                    logprob: None,
+                })
                 .collect(),
             scores: self
                 .scores
@@ -290,8 +396,11 @@ impl Committed {
                     seq: SeqId(*seq),
                     position: *position,
                     logprob: logprob.unwrap_or(f64::NAN),
+                    rank: 0,
+                    top: TopRange::default(),
                 })
                 .collect(),
+            top: Vec::new(),
             micros: self.micros,
         }
     }
@@ -331,16 +440,18 @@ mod tests {
         let result = StepResult {
             epoch: Epoch(7),
             tokens: vec![
-                SampledToken { seq: SeqId(1), slot: SlotId(0), token: Some(5) },
-                SampledToken { seq: SeqId(2), slot: SlotId(1), token: None },
+                SampledToken { seq: SeqId(1), slot: SlotId(0), token: Ok(5), logprob: None },
+                SampledToken { seq: SeqId(2), slot: SlotId(1), token: Err(SampleFault::NotFinite), logprob: None },
+                SampledToken { seq: SeqId(3), slot: SlotId(2), token: Err(SampleFault::NothingAllowed), logprob: None },
             ],
-            scores: vec![TokenScore { seq: SeqId(1), position: 3, logprob: -0.1 }],
+            scores: vec![TokenScore { seq: SeqId(1), position: 3, logprob: -0.1, rank: 0, top: TopRange::default() }],
+            top: Vec::new(),
             micros: 12,
         };
         let recorded = Recorded::of(Call::Commit { result: &result });
         let Recorded::Commit(back) = through_json(&recorded) else { panic!("{recorded:?}") };
         assert_eq!(back.step_result(), result);
-        assert_eq!(back.token_count(), 2);
+        assert_eq!(back.token_count(), 3);
     }
 
     #[test]
@@ -351,6 +462,8 @@ mod tests {
             Call::Schedule { plan: Some(&StepPlan::default()) },
             Call::Finish { seq: SeqId(3) },
             Call::Release { seq: SeqId(4) },
+            Call::Ready { seq: SeqId(6) },
+            Call::Append { seq: SeqId(7), tokens: &[1, 2] },
             Call::StepLimit(5),
             Call::Costs(costs),
             Call::Pause(Pause::New),

@@ -180,6 +180,8 @@ impl Again {
             }
             Recorded::Finish { seq } => scheduler.finish(SeqId(*seq)),
             Recorded::Release { seq } => scheduler.release(SeqId(*seq)),
+            Recorded::Ready { seq } => scheduler.set_ready(SeqId(*seq)),
+            Recorded::Append { seq, tokens } => scheduler.append(SeqId(*seq), tokens, events),
             Recorded::StepLimit { steps } => scheduler.set_step_limit(*steps),
             Recorded::Costs { prefill_micros_per_token, move_micros_per_block } => scheduler.set_costs(Costs {
                 prefill_micros_per_token: *prefill_micros_per_token,

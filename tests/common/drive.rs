@@ -77,7 +77,7 @@ pub fn run(
         }
         for event in events.drain(..) {
             match event {
-                SchedEvent::Token { seq, token } => tokens[owners[&seq]].push(token),
+                SchedEvent::Token { seq, token, .. } => tokens[owners[&seq]].push(token),
                 SchedEvent::Finished { reason, .. } => {
                     assert!(matches!(reason, FinishReason::Length | FinishReason::Stop), "{reason:?}");
                 }

@@ -81,6 +81,9 @@ impl Solo {
                 slot: self.slot,
                 seq: self.seq,
                 sampling: SamplingRow::new(&self.sampling, self.seed, &self.stops),
+                lists: None,
+                prompt_len: 0,
+                history_len: 0,
                 position_limit: prompt_len as u32 + self.max_tokens,
             }],
             table_updates: (0..)
@@ -116,7 +119,7 @@ impl Solo {
             let result = submit_and_wait(runner, &plan);
             output.tokens.extend(result.tokens.iter().map(|sampled| {
                 assert_eq!((sampled.seq, sampled.slot), (self.seq, self.slot));
-                sampled.token
+                sampled.token.ok()
             }));
             output.scores.extend(result.scores);
             result.tokens.len()

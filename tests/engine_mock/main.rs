@@ -36,6 +36,7 @@ fn mock() -> MockOptions {
         vocab_size: 512,
         host_blocks: 0,
         window: None,
+        logprob_entries: 1 << 16,
     };
     MockOptions { capacity, eos: EOS, ..MockOptions::default() }
 }

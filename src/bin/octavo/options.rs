@@ -67,6 +67,7 @@ impl SamplingArgs {
             stop: self.stop.clone(),
             stop_token_ids: self.stop_token_ids.clone(),
             ignore_eos: self.ignore_eos,
+            ..suggested.clone()
         };
         params.validate()?;
         Ok(params)

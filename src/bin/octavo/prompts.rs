@@ -98,6 +98,7 @@ fn request(line: Line, defaults: &SamplingParams) -> Result<Request, String> {
         },
         stop_token_ids: defaults.stop_token_ids.clone(),
         ignore_eos: line.ignore_eos.unwrap_or(defaults.ignore_eos),
+        ..defaults.clone()
     };
     let deadline = line.deadline_ms.map(|ms| {
         let now = Instant::now();

@@ -4,6 +4,7 @@ use super::{Context, MockOptions, RunError, SampledToken, StepResult, TokenScore
 use crate::base::{BLOCK_TOKENS, BlockId, Epoch, SeqId, SlotId, TokenId};
 use crate::runner::Capacity;
 use crate::runner::move_rules::MoveRules;
+use crate::runner::{SampleFault, TopRange};
 use crate::sampling::SamplingRow;
 use crate::sched::plan::{PrefillChunk, StepPlan, TableUpdate};
 
@@ -281,7 +282,13 @@ impl Memory {
         if score {
             let following = tokens[1..].iter().copied().chain(next_token);
             for (position, token) in (start + 1..).zip(following) {
-                result.scores.push(TokenScore { seq, position, logprob: MockOptions::logprob(token) });
+                result.scores.push(TokenScore {
+                    seq,
+                    position,
+                    logprob: MockOptions::logprob(token),
+                    rank: 0,
+                    top: TopRange::default(),
+                });
             }
         }
         if last { self.sample(slot, seq, context, options, result) } else { Ok(()) }
@@ -328,7 +335,8 @@ impl Memory {
             Some(_) if index + 1 == slot.limit => Some(Halt::Limit),
             Some(_) => None,
         };
-        result.tokens.push(SampledToken { seq, slot: id, token });
+        let token = token.ok_or(SampleFault::NotFinite);
+        result.tokens.push(SampledToken { seq, slot: id, token, logprob: None });
         Ok(())
     }
 }

@@ -12,7 +12,15 @@ fn greedy(stops: &[TokenId]) -> SamplingRow {
 /// Opens slot `id` for sequence `id` on `blocks` and prefills `tokens`.
 fn open(plan: &mut StepPlan, id: u32, blocks: &[u32], tokens: &[TokenId], limit: u32) {
     let (slot, seq) = (SlotId(id), SeqId(u64::from(id)));
-    plan.new_slots.push(SlotInit { slot, seq, sampling: greedy(&[]), position_limit: limit });
+    plan.new_slots.push(SlotInit {
+        slot,
+        seq,
+        sampling: greedy(&[]),
+        lists: None,
+        prompt_len: 0,
+        history_len: 0,
+        position_limit: limit,
+    });
     let table = blocks.iter().enumerate();
     plan.table_updates.extend(table.map(|(at, block)| TableUpdate { slot, index: at as u32, block: BlockId(*block) }));
     chunk(plan, id, 0, tokens, true);

@@ -22,7 +22,9 @@ use self::load::{DeviceModel, Loader, Shape, logits_stride};
 use self::moves::{Moves, Moving};
 pub use self::profile::KernelCost;
 use super::move_rules::MoveRules;
-use super::{Capacity, Costs, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
+use super::{
+    Capacity, Costs, ModelRunner, RunError, SampleFault, SampledToken, StepResult, TokenScore, TopRange, Wait,
+};
 use crate::base::{BLOCK_TOKENS, Epoch, KV_CHUNK, ceil_div};
 use crate::config::{EngineConfig, LoadProgress, LoadStage, RunnerInfo};
 use crate::error::{Error, ErrorKind, Result};
@@ -359,10 +361,12 @@ fn deliver(bytes: &[u8], pending: &Pending, result: &mut StepResult) {
                 (_, NONE) => {}
                 (Some(position), token) => {
                     let logprob = if token == BAD_LOGITS { f64::NAN } else { sampled.logprob() };
-                    result.scores.push(TokenScore { seq, position, logprob });
+                    result.scores.push(TokenScore { seq, position, logprob, rank: 0, top: TopRange::default() });
                 }
-                (None, BAD_LOGITS) => result.tokens.push(SampledToken { seq, slot, token: None }),
-                (None, token) => result.tokens.push(SampledToken { seq, slot, token: Some(token) }),
+                (None, BAD_LOGITS) => {
+                    result.tokens.push(SampledToken { seq, slot, token: Err(SampleFault::NotFinite), logprob: None })
+                }
+                (None, token) => result.tokens.push(SampledToken { seq, slot, token: Ok(token), logprob: None }),
             }
         }
     }
@@ -398,6 +402,7 @@ fn capacity(sizes: &Sizes, vocab_size: usize, moves: &Moves) -> Capacity {
         max_steps: sizes.max_steps as u16,
         vocab_size: vocab_size as u32,
         host_blocks: moves.host_blocks(),
+        logprob_entries: 0,
         window: sizes.window,
     }
 }

@@ -62,6 +62,9 @@ impl WgpuRunner {
             slot: SlotId(slot),
             seq: SeqId(slot.into()),
             sampling: SamplingRow::new(&SamplingParams::default(), 0, &[]),
+            lists: None,
+            prompt_len: 0,
+            history_len: 0,
             position_limit: self.sizes.geometry.max_context as u32,
         });
         plan.table_updates.extend((0..blocks).map(|index| TableUpdate {

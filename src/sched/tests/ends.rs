@@ -1,6 +1,7 @@
 //! How sequences end, and how they survive a device.
 
 use super::*;
+use crate::runner::SampleFault;
 
 #[test]
 fn a_stop_token_is_reported_before_the_end_and_later_tokens_are_dropped() {
@@ -15,7 +16,10 @@ fn a_stop_token_is_reported_before_the_end_and_later_tokens_are_dropped() {
     let tail: Vec<_> = rig.events.iter().rev().take(2).copied().collect();
     assert_eq!(
         tail,
-        [SchedEvent::Finished { seq, reason: FinishReason::Stop }, SchedEvent::Token { seq, token: stop }],
+        [
+            SchedEvent::Finished { seq, reason: FinishReason::Stop },
+            SchedEvent::Token { seq, token: stop, logprob: None }
+        ],
         "and nothing after it"
     );
 }
@@ -57,7 +61,7 @@ fn bad_logits_end_the_sequence_and_clear_what_it_cached() {
     rig.schedule();
     let mut result = rig.commit_as(|tokens| {
         let row = tokens.iter_mut().find(|sampled| sampled.seq == bad).unwrap();
-        row.token = None;
+        row.token = Err(SampleFault::NotFinite);
     });
     result.clear();
     assert_eq!(rig.reason(bad), Some(FinishReason::Error));
@@ -155,7 +159,7 @@ fn a_submission_with_bad_logits_caches_nothing_of_its_sequence() {
     let mut rig = Rig::new(config(), 16);
     rig.add(prompt(0, 20), 9);
     rig.schedule();
-    rig.commit_as(|tokens| tokens[0].token = None);
+    rig.commit_as(|tokens| tokens[0].token = Err(SampleFault::NotFinite));
     assert_eq!(rig.scheduler.stats().blocks_cached, 0);
 }
 
@@ -167,7 +171,9 @@ fn a_holder_does_not_bring_back_what_was_withdrawn() {
     let holder = rig.add(prompt(0, 20), 30);
     rig.schedule();
     assert_eq!(rig.cached(holder), [16]);
-    rig.commit_as(|tokens| tokens.iter_mut().filter(|row| row.seq == bad).for_each(|row| row.token = None));
+    rig.commit_as(|tokens| {
+        tokens.iter_mut().filter(|row| row.seq == bad).for_each(|row| row.token = Err(SampleFault::NotFinite))
+    });
     (0..20).for_each(|_| drop(rig.step()));
     let late = rig.add(prompt(0, 20), 1);
     rig.drain();

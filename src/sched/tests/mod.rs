@@ -129,7 +129,7 @@ impl Rig {
 
     fn tokens(&self, of: SeqId) -> Vec<TokenId> {
         let token = |event: &SchedEvent| match event {
-            SchedEvent::Token { seq, token } if *seq == of => Some(*token),
+            SchedEvent::Token { seq, token, .. } if *seq == of => Some(*token),
             _ => None,
         };
         self.events.iter().filter_map(token).collect()

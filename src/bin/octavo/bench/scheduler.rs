@@ -125,6 +125,7 @@ fn measure(size: Size, steps: usize) -> Result<Point> {
         vocab_size: 32_000,
         host_blocks: 0,
         window: None,
+        logprob_entries: 1 << 16,
     };
     let mut runner = EchoRunner::new(capacity);
     let mut scheduler = Scheduler::new(SchedulerConfig::for_capacity(&capacity), capacity)?;

@@ -1,0 +1,101 @@
+//! Sequences whose tokens the caller guides: one token at a time, each after a word from the caller; and the room for
+//! log-probabilities that a submission has.
+
+use super::plan::{MaskRow, StepPlan};
+use super::sequence::{SeqState, Sequence};
+use super::{FinishReason, SchedEvent, Scheduler};
+use crate::base::{SeqId, TokenId};
+use crate::sampling::row::{NO_LOGPROBS, logprob_entries};
+
+impl Scheduler {
+    /// The next token of a [guided](crate::sampling::SamplingRow::is_guided) sequence may be sampled: its mask is there. It stays
+    /// good through preemption and loss of the device until that token comes. Others are left as they are.
+    pub fn set_ready(&mut self, seq: SeqId) {
+        if let Some(sequence) = self.sequences.get_mut(&seq)
+            && !sequence.ready
+        {
+            sequence.ready = true;
+            self.unready -= 1;
+        }
+        self.stuck = false;
+        self.checked();
+    }
+
+    /// A guided sequence goes on with `tokens`, which need no sampling since the guide leaves no choice. They are computed together
+    /// with the next sampled one. Ends the sequence where one of them does, and leaves out what follows.
+    ///
+    /// Call it only while none of its tokens is under way, that is before [`set_ready`](Self::set_ready); else, and for unknown
+    /// ids, nothing happens.
+    pub fn append(&mut self, seq: SeqId, tokens: &[TokenId], events: &mut Vec<SchedEvent>) {
+        self.stuck = false;
+        for &token in tokens {
+            let Some(sequence) = self.sequences.get_mut(&seq) else { break };
+            if sequence.in_flight > 0 || sequence.remaining() == 0 {
+                break;
+            }
+            sequence.tokens.push(token);
+            if let SeqState::Decode(slot) = sequence.state {
+                // More than one token has no KV now.
+                sequence.state = SeqState::Prefill(slot);
+            }
+            events.push(SchedEvent::Token { seq, token, logprob: None });
+            let end = if sequence.stop_tokens.contains(&token) {
+                FinishReason::Stop
+            } else if sequence.tokens.len() >= sequence.limit {
+                FinishReason::Length
+            } else {
+                continue;
+            };
+            self.end(seq, end, events);
+            self.remove(seq);
+        }
+        self.checked();
+    }
+
+    /// Books that the sequence's next token is being sampled, and asks for its mask if it is guided.
+    pub(super) fn samples(&mut self, seq: SeqId, plan: &mut StepPlan) {
+        let sequence = self.sequence_mut(seq);
+        if !sequence.sampling.is_guided() {
+            return;
+        }
+        let slot = sequence.slot().expect("who samples has a slot");
+        if std::mem::replace(&mut sequence.ready, false) {
+            self.unready += 1;
+        }
+        plan.masks.push(MaskRow { seq, slot });
+    }
+
+    /// Entries of log-probabilities that sampling its next token takes.
+    pub(super) fn sample_entries(&self, sequence: &Sequence) -> u32 {
+        logprob_entries(sequence.sampling.logprobs, self.capacity.vocab_size)
+    }
+
+    /// Entries of log-probabilities that each scored token of its prompt takes.
+    pub(super) fn score_entries(&self, sequence: &Sequence) -> u32 {
+        if sequence.score { logprob_entries(sequence.sampling.prompt_logprobs, self.capacity.vocab_size) } else { 0 }
+    }
+
+    /// Whether the host has to do with each of its tokens, so that the device cannot run several steps by itself.
+    pub(super) fn needs_host(sequence: &Sequence) -> bool {
+        sequence.sampling.is_guided() || sequence.sampling.logprobs != NO_LOGPROBS
+    }
+
+    /// Of the next `len` known tokens of `sequence`, up to its last known one or not, how many this submission can take, given what
+    /// sampling waits for and what room is left for log-probabilities. Books the room.
+    pub(super) fn fit_chunk(&mut self, seq: SeqId, len: usize) -> usize {
+        let sequence = self.sequence(seq);
+        let (per_score, per_sample) = (self.score_entries(sequence), self.sample_entries(sequence));
+        let room = self.logprob_room;
+        let mut len = match room.checked_div(per_score) {
+            Some(most) => len.min(most as usize),
+            None => len,
+        };
+        let samples = |len: usize| sequence.computed + len == sequence.tokens.len() && sequence.remaining() > 0;
+        let entries = |len: usize| len as u32 * per_score + if samples(len) { per_sample } else { 0 };
+        if len > 0 && samples(len) && (!sequence.ready || entries(len) > room) {
+            len -= 1;
+        }
+        self.logprob_room = room - entries(len);
+        len
+    }
+}
