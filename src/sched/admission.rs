@@ -59,6 +59,7 @@ impl Scheduler {
             _ => self.parked += 1,
         }
         let (request, prompt_tokens) = (sequence.request, sequence.prompt_len as u32);
+        self.guided += usize::from(sequence.sampling.is_guided());
         self.sequences.insert(id, sequence);
         events.push(SchedEvent::Arrived { seq: id, request, prompt_tokens });
         self.checked();
@@ -93,6 +94,13 @@ impl Scheduler {
                 "token {} at position {position} is outside the vocabulary; ids go from 0 to {}",
                 new.prompt[position],
                 vocab_size.saturating_sub(1)
+            )));
+        }
+        let (asked, room) = (Self::entries_asked(new, vocab_size), u64::from(self.capacity.logprob_entries));
+        if asked > room {
+            return Err(Error::config(format!(
+                "logprobs and prompt_logprobs ask for {asked} log-probabilities a token, but the device reports at most {room} \
+                 at once; ask for fewer"
             )));
         }
         if new.max_tokens == 0 && !new.score {

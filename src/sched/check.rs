@@ -77,6 +77,10 @@ impl Scheduler {
             *host_holders.entry(*block).or_insert(0) += 1;
         }
         self.host.check(&|block| host_holders.get(&block).copied().unwrap_or(0));
+        let count =
+            |holds: fn(&super::sequence::Sequence) -> bool| self.sequences.values().filter(|s| holds(s)).count();
+        assert_eq!(count(|s| s.sampling.is_guided()), self.guided, "count of the guided");
+        assert_eq!(count(|s| !s.ready), self.unready, "count of those without a mask");
         assert_eq!(parked, self.parked, "count of the parked");
         let placed = self.waiting.len() + self.running.len() + self.parked;
         assert_eq!(placed, self.sequences.len(), "queues name unknown sequences");

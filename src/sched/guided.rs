@@ -1,9 +1,10 @@
 //! Sequences whose tokens the caller guides: one token at a time, each after a word from the caller; and the room for
 //! log-probabilities that a submission has.
 
-use super::plan::{MaskRow, StepPlan};
+use super::plan::{MaskRow, StepPlan, TableUpdate};
 use super::sequence::{SeqState, Sequence};
-use super::{FinishReason, SchedEvent, Scheduler};
+use super::step::Room;
+use super::{FinishReason, NewSequence, SchedEvent, Scheduler};
 use crate::base::{SeqId, TokenId};
 use crate::sampling::row::{NO_LOGPROBS, logprob_entries};
 
@@ -52,6 +53,31 @@ impl Scheduler {
         self.checked();
     }
 
+    /// Finds blocks for appended tokens, which nobody counted on at admission, as for decode rows.
+    pub(super) fn make_room_for_appended(&mut self, seq: SeqId, events: &mut Vec<SchedEvent>) -> Room {
+        self.slide(seq, self.sequence(seq).computed);
+        while self.sequence(seq).lacks_blocks() {
+            match self.find_room(seq, events) {
+                Room::Ready => {
+                    let block = self.take_block(events);
+                    let sequence = self.sequence_mut(seq);
+                    let slot = sequence.slot().expect("who lacks blocks has a slot");
+                    // Kept until the next submission: this plan may come to nothing.
+                    let update = TableUpdate { slot, index: sequence.table.len() as u32, block };
+                    sequence.table.push(block);
+                    self.grown.push(update);
+                }
+                room => return room,
+            }
+        }
+        Room::Ready
+    }
+
+    /// Whether some sequence needs blocks for appended tokens.
+    pub(super) fn lacks_blocks(&self) -> bool {
+        self.guided > 0 && self.running.iter().any(|urgency| self.sequence(urgency.seq).lacks_blocks())
+    }
+
     /// Books that the sequence's next token is being sampled, and asks for its mask if it is guided.
     pub(super) fn samples(&mut self, seq: SeqId, plan: &mut StepPlan) {
         let sequence = self.sequence_mut(seq);
@@ -73,6 +99,12 @@ impl Scheduler {
     /// Entries of log-probabilities that each scored token of its prompt takes.
     pub(super) fn score_entries(&self, sequence: &Sequence) -> u32 {
         if sequence.score { logprob_entries(sequence.sampling.prompt_logprobs, self.capacity.vocab_size) } else { 0 }
+    }
+
+    /// Entries of log-probabilities that one token of its prompt and one sampled token take together.
+    pub(super) fn entries_asked(new: &NewSequence, vocab_size: u32) -> u64 {
+        let entries = |logprobs| u64::from(logprob_entries(logprobs, vocab_size));
+        entries(new.sampling.logprobs) + if new.score { entries(new.sampling.prompt_logprobs) } else { 0 }
     }
 
     /// Whether the host has to do with each of its tokens, so that the device cannot run several steps by itself.

@@ -2,7 +2,7 @@
 //! admit), `step` (schedule), `blocks`, `preemption`, `commit`, `control` (pause, reset, device loss).
 
 use super::event::SchedEvent;
-use super::plan::BlockSave;
+use super::plan::{BlockSave, TableUpdate};
 use super::queue::{Urgency, WaitingQueue};
 use super::sequence::{Awaits, SeqState, Sequence};
 use super::stats::Totals;
@@ -49,6 +49,10 @@ pub struct Scheduler {
     pub(super) next_seq: u64,
     /// With split phases: somebody waits for a block to decode with.
     pub(super) owed: bool,
+    /// Guided sequences.
+    pub(super) guided: usize,
+    /// Blocks for appended tokens that no plan has told of yet.
+    pub(super) grown: Vec<TableUpdate>,
     /// Guided sequences whose next token has no mask yet.
     pub(super) unready: usize,
     /// Nothing could be planned, nothing is under way, and some mask is missing.
@@ -135,6 +139,8 @@ impl Scheduler {
             retired: Epoch(0),
             next_seq: 0,
             owed: false,
+            guided: 0,
+            grown: Vec::new(),
             unready: 0,
             stuck: false,
             logprob_room: 0,
@@ -196,8 +202,17 @@ impl Scheduler {
     /// left as they are.
     pub fn release(&mut self, seq: SeqId) {
         self.stuck = false;
-        if let Some(Sequence { state: SeqState::Parked(Awaits::Caller), .. }) = self.sequences.get(&seq) {
-            self.unpark(seq);
+        let Some(Sequence { state: SeqState::Parked(Awaits::Caller), leader, .. }) = self.sequences.get(&seq) else {
+            return;
+        };
+        // The prompt that it shares may still have to be computed.
+        let leader = leader.and_then(|leader| self.sequences.get(&leader));
+        match leader.filter(|leader| leader.computed < leader.prompt_len).map(Sequence::id) {
+            Some(leader) => {
+                self.sequence_mut(seq).state = SeqState::Parked(Awaits::Leader(leader));
+                self.followers.entry(leader).or_default().push(seq);
+            }
+            None => self.unpark(seq),
         }
         self.checked();
     }
@@ -237,6 +252,7 @@ impl Scheduler {
     pub(super) fn remove(&mut self, seq: SeqId) {
         let Some(mut sequence) = self.sequences.remove(&seq) else { return };
         self.unready -= usize::from(!sequence.ready);
+        self.guided -= usize::from(sequence.sampling.is_guided());
         self.stuck = false;
         match sequence.state {
             SeqState::Prefill(slot) | SeqState::Decode(slot) => {
@@ -278,11 +294,13 @@ impl Scheduler {
 
     /// Gives the slot back. The next plan tells the runner, unless it has a new owner by then.
     pub(super) fn close_slot(&mut self, slot: SlotId) {
+        self.grown.retain(|update| update.slot != slot);
         self.free_slots.push(slot);
         self.closed_slots.push(slot);
     }
 
     pub(super) fn free_all_slots(&mut self) {
+        self.grown.clear();
         self.free_slots.clear();
         // Taken from the back: slot 0 first.
         self.free_slots.extend((0..self.config.max_num_seqs as u32).rev().map(SlotId));

@@ -198,6 +198,11 @@ impl Sequence {
         &self.table[self.slid.min(self.table.len())..]
     }
 
+    /// Whether known tokens have no blocks to put their KV in: tokens that were appended after admission.
+    pub fn lacks_blocks(&self) -> bool {
+        matches!(self.state, SeqState::Prefill(_)) && self.table.len() * BLOCK_TOKENS < self.tokens.len()
+    }
+
     /// Positions that ever get KV: the token at `limit - 1` is sampled but never run.
     pub fn kv_limit(&self) -> usize {
         kv_positions(self.prompt_len, self.limit)

@@ -9,7 +9,7 @@ use crate::base::{BLOCK_TOKENS, SeqId, ceil_div};
 
 /// How the search for a block of a decode row ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+pub(super) enum Room {
     /// The row can run.
     Ready,
     /// Blocks come back when submissions under way retire; until then nobody may take them.
@@ -39,7 +39,7 @@ impl Scheduler {
         self.logprob_room = self.capacity.logprob_entries;
         let mut budget = self.config.max_num_batched_tokens;
         let mut short = false;
-        if !split || self.owed {
+        if !split || self.owed || self.lacks_blocks() {
             short = self.plan_decodes(plan, &mut budget, events);
         }
         // With split phases, who waited for a block to decode with comes before the prompts, once.
@@ -74,14 +74,17 @@ impl Scheduler {
         true
     }
 
-    /// One row for each sequence that decodes. True if some row waits for blocks that are on their way back.
+    /// One row for each sequence that decodes, and blocks for appended tokens. True if some row waits for blocks that are on their way back.
     fn plan_decodes(&mut self, plan: &mut StepPlan, budget: &mut usize, events: &mut Vec<SchedEvent>) -> bool {
         let mut short = false;
         let mut at = 0;
         while let Some(&urgency) = self.running.get(at) {
             at += 1;
             let sequence = self.sequence(urgency.seq);
-            let SeqState::Decode(slot) = sequence.state else { continue };
+            let SeqState::Decode(slot) = sequence.state else {
+                short |= sequence.lacks_blocks() && self.make_room_for_appended(urgency.seq, events) == Room::Soon;
+                continue;
+            };
             // All its tokens may be under way.
             if *budget == 0 || sequence.remaining() == 0 {
                 continue;
@@ -149,7 +152,8 @@ impl Scheduler {
         let limit = self.chunk_limit().min(budget);
         let sequence = self.sequence(seq);
         let (known, start) = (sequence.tokens.len(), sequence.computed);
-        let len = self.fit_chunk(seq, (known - start).min(limit));
+        let has_blocks = sequence.table.len() * BLOCK_TOKENS - start;
+        let len = self.fit_chunk(seq, (known - start).min(limit).min(has_blocks));
         if len == 0 {
             return 0;
         }
@@ -180,7 +184,7 @@ impl Scheduler {
 
     /// Sees to it that a block is free for the next position of `seq`, if need be by preempting the least urgent. Once a
     /// row waits none is free, so later rows and admissions of the step cannot overtake it.
-    fn find_room(&mut self, seq: SeqId, events: &mut Vec<SchedEvent>) -> Room {
+    pub(super) fn find_room(&mut self, seq: SeqId, events: &mut Vec<SchedEvent>) -> Room {
         loop {
             let counts = self.pool.counts();
             if counts.free > 0 {
@@ -230,6 +234,7 @@ impl Scheduler {
         plan.epoch = epoch;
         plan.closed_slots.append(&mut self.closed_slots);
         plan.saves.append(&mut self.saves);
+        plan.table_updates.append(&mut self.grown);
         let mut rows = self.spare_rows.pop().unwrap_or_default();
         for at in 0..plan.prefill.len() {
             let chunk = plan.prefill[at];

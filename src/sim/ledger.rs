@@ -75,12 +75,14 @@ pub struct Tally {
     pub resets: u64,
     /// Pauses.
     pub pauses: u64,
+    /// Tokens that needed no sampling.
+    pub appended: u64,
 }
 
 impl Tally {
     /// Adds the sums of another run.
     pub fn add(&mut self, other: &Self) {
-        let pairs: [(&mut u64, u64); 18] = [
+        let pairs: [(&mut u64, u64); 19] = [
             (&mut self.sequences, other.sequences),
             (&mut self.forks, other.forks),
             (&mut self.tokens, other.tokens),
@@ -99,6 +101,7 @@ impl Tally {
             (&mut self.losses, other.losses),
             (&mut self.resets, other.resets),
             (&mut self.pauses, other.pauses),
+            (&mut self.appended, other.appended),
         ];
         for (sum, more) in pairs {
             *sum += more;
@@ -175,6 +178,12 @@ impl Ledger {
             entry.cancelled = true;
             self.tally.cancels += 1;
         }
+    }
+
+    /// What a live sequence will yield after what has come.
+    pub fn yet_to_come(&self, seq: SeqId) -> &[TokenId] {
+        let live = self.entries.get(&seq).filter(|entry| entry.place != Place::Ended);
+        live.map_or(&[], |entry| &entry.expected[entry.tokens.len()..])
     }
 
     /// Live sequences, in the order of arrival.

@@ -11,9 +11,10 @@ use crate::base::SeqId;
 use crate::error::ErrorKind;
 use crate::runner::mock::{MockOptions, MockRunner};
 use crate::runner::{Costs, ModelRunner, RunError, StepResult, Wait};
+use crate::sampling::lists::mask_words;
 use crate::sched::plan::StepPlan;
 use crate::sched::{Pause, SchedEvent, Scheduler};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// What a life came to; readable at any moment, also after a panic.
@@ -49,6 +50,9 @@ struct Machine<'a> {
     progress: &'a mut Progress,
     arrived: usize,
     held: Vec<SeqId>,
+    guided: BTreeSet<SeqId>,
+    /// Of these, those whose last token has come and whose next one has no mask.
+    unready: Vec<SeqId>,
     /// Turns since the scheduler was paused.
     paused: u32,
     /// Nothing more befalls the requests.
@@ -80,6 +84,8 @@ pub fn live(seed: u64, number: u64, progress: &mut Progress) -> Life<()> {
         progress,
         arrived: 0,
         held: Vec::new(),
+        guided: BTreeSet::new(),
+        unready: Vec::new(),
         paused: 0,
         calm: false,
         plan: StepPlan::default(),
@@ -165,13 +171,14 @@ impl Machine<'_> {
             let mut leader = None;
             for mut new in siblings {
                 (new.arrival_micros, new.deadline_micros, new.fork_of) = (now, deadline_micros, leader);
-                let held = new.held;
+                let (held, guided) = (new.held, new.sampling.is_guided());
                 let seq = match self.scheduler.add(new.clone(), &mut self.events) {
                     Ok(seq) => seq,
                     Err(error) => return Err(format!("a request that fits is refused: {error}")),
                 };
                 self.ledger.accept(seq, &new, &self.scenario.options)?;
                 self.held.extend(held.then_some(seq));
+                self.guided.extend(guided.then_some(seq));
                 leader = leader.or(Some(seq));
                 self.step(|| format!("add {seq}"))?;
             }
@@ -194,6 +201,7 @@ impl Machine<'_> {
             self.scheduler.release(seq);
             self.step(|| format!("release {seq}"))?;
         }
+        self.guide()?;
         if self.random.chance(rates.reset) {
             self.reset()?;
         }
@@ -226,6 +234,25 @@ impl Machine<'_> {
         }
         if self.random.chance(rates.requeue) {
             self.replace_device()?;
+        }
+        Ok(())
+    }
+
+    /// What the grammar's side does: some masks come, some of them after tokens without a choice.
+    fn guide(&mut self) -> Life<()> {
+        for seq in std::mem::take(&mut self.unready) {
+            if self.random.chance(0.4) {
+                self.unready.push(seq);
+                continue;
+            }
+            let forced = if self.random.chance(0.3) { self.random.between(1, 20) } else { 0 };
+            let next = self.ledger.yet_to_come(seq);
+            let tokens = next[..forced.min(next.len())].to_vec();
+            self.scheduler.append(seq, &tokens, &mut self.events);
+            self.ledger.tally.appended += tokens.len() as u64;
+            self.step(|| format!("append {tokens:?} to {seq}"))?;
+            self.scheduler.set_ready(seq);
+            self.step(|| format!("ready {seq}"))?;
         }
         Ok(())
     }
@@ -277,6 +304,8 @@ impl Machine<'_> {
         self.scheduler.check();
         self.book()?;
         self.ledger.submit(&self.plan)?;
+        let words = mask_words(self.scenario.options.capacity.vocab_size as usize);
+        self.plan.mask_words.resize(self.plan.masks.len() * words, u32::MAX);
         match self.runner.submit(&self.plan) {
             Ok(()) => Ok(Scheduled::Submitted),
             Err(RunError::DeviceLost(_)) => Ok(Scheduled::Lost),
@@ -294,6 +323,11 @@ impl Machine<'_> {
         match self.runner.poll(wait, &mut self.result) {
             Ok(true) => {
                 self.scheduler.commit(&self.result, &mut self.events);
+                let came = self.events.iter().filter_map(|event| match event {
+                    SchedEvent::Token { seq, .. } if self.guided.contains(seq) => Some(*seq),
+                    _ => None,
+                });
+                self.unready.extend(came);
                 let epoch = self.result.epoch;
                 self.step(|| format!("commit {epoch}"))?;
                 Ok(true)

@@ -5,6 +5,7 @@
 use super::Random;
 use crate::base::{BLOCK_TOKENS, Epoch, RequestId, TokenId};
 use crate::runner::mock::{Fault, MockOptions};
+use crate::sampling::row::{ALL_LOGPROBS, HAS_MASK, IS_GUIDED};
 use crate::sampling::{SamplingParams, SamplingRow};
 use crate::sched::{NewSequence, Policy, Preemption, SchedulerConfig};
 
@@ -72,6 +73,8 @@ pub struct Habits {
     pub deadline: f64,
     /// Chance that a request is held back at first.
     pub held: f64,
+    /// Chance that a request is guided token by token.
+    pub guided: f64,
 }
 
 impl Scenario {
@@ -98,6 +101,7 @@ impl Scenario {
             priorities: random.pick(&[1, 3]),
             deadline: random.pick(&[0.0, 0.5, 1.0]),
             held: rarely(random, 0.2, 0.1),
+            guided: rarely(random, 0.3, 0.5),
         };
         let arrival_rate = random.pick(&[0.1, 0.3, 0.6, 0.9]);
         Self { config, options, requests: random.between(4, 50), arrival_rate, rates, habits }
@@ -106,7 +110,7 @@ impl Scenario {
     /// Request `index` of one prompt, in as many sequences as it has; the first is the one whose prompt the others share.
     /// Arrival, deadline and parent are the caller's to fill in.
     pub fn request(&self, random: &mut Random, index: usize) -> Vec<NewSequence> {
-        let Habits { families, shared, own, output, fork, priorities, held, .. } = self.habits;
+        let Habits { families, shared, own, output, fork, priorities, held, guided, .. } = self.habits;
         let family = random.below(families) as u32;
         let shared = random.between(0, shared) as u32;
         let own = random.between(1, own) as u32;
@@ -124,9 +128,14 @@ impl Scenario {
         let cache_salt = random.chance(0.2).then(|| format!("salt {}", random.below(2)));
         let priority = random.below(priorities) as i32;
         let held = siblings == 1 && random.chance(held);
+        let wants = [0, 0, 0, 1, 21, 60, ALL_LOGPROBS];
+        let logprobs = (random.pick(&wants), random.pick(&wants));
+        let guided = if random.chance(guided) { HAS_MASK | IS_GUIDED } else { 0 };
         (0..siblings)
             .map(|_| {
-                let sampling = SamplingRow::new(&params, random.word(), &stop_tokens);
+                let mut sampling = SamplingRow::new(&params, random.word(), &stop_tokens);
+                sampling.flags |= guided;
+                (sampling.logprobs, sampling.prompt_logprobs) = logprobs;
                 NewSequence {
                     stop_tokens: stop_tokens.clone(),
                     cache_salt: cache_salt.clone(),
@@ -151,6 +160,7 @@ fn device(random: &mut Random) -> MockOptions {
     let longest = MAX_MODEL_LEN.div_ceil(BLOCK_TOKENS);
     options.capacity.block_count = random.pick(&[longest, longest + 1, longest + 3, longest + 6, 3 * longest]) as u32;
     options.capacity.host_blocks = random.pick(&[0, 1, 5, longest as u32, 40]);
+    options.capacity.logprob_entries = options.capacity.vocab_size * random.pick(&[2, 3, 50]);
     options.capacity.window = random.pick(&[None, None, None, Some(16), Some(40)]);
     if random.chance(0.25) {
         let epoch = Epoch(random.between(1, 60) as u64);
@@ -219,5 +229,6 @@ mod tests {
         assert!(count(&|one| one.habits.fork > 0.0) > 60);
         assert!(count(&|one| one.config.max_num_partial_prefills > 1) > 60);
         assert!(count(&|one| one.options.fault.is_some()) > 30);
+        assert!(count(&|one| one.habits.guided > 0.0) > 60);
     }
 }

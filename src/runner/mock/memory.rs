@@ -254,7 +254,9 @@ impl Memory {
     fn write_chunk(&mut self, chunk: &PrefillChunk, tokens: &[TokenId]) -> Run<()> {
         let PrefillChunk { seq, slot: id, start, .. } = *chunk;
         let (start, slot) = (start as usize, self.slot(id, seq)?);
-        if slot.token.is_some() || slot.halt.is_some() {
+        // A guided sequence goes on with tokens that were not sampled, after the one that was.
+        let goes_on = slot.sampling.is_guided() && slot.token == tokens.first().copied();
+        if slot.token.is_some() && !goes_on || slot.halt.is_some() {
             return bug(format!("sequence {seq} prefills after it began to decode"));
         }
         if slot.filled.is_some_and(|filled| filled != start) {
@@ -266,7 +268,8 @@ impl Memory {
             }
             self.write(id, seq, start + offset, *token)?;
         }
-        self.slot_mut(id, seq)?.filled = Some(start + tokens.len());
+        let slot = self.slot_mut(id, seq)?;
+        (slot.filled, slot.token) = (Some(start + tokens.len()), None);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ mod blocks;
 mod control;
 mod ends;
 mod forks;
+mod guided;
 mod host;
 mod limits;
 mod policies;
