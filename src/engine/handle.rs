@@ -1,9 +1,10 @@
 //! The way in: turns requests into commands for the engine thread.
 
+use super::guided::{Compiled, Guidance};
 use super::request::{Prompt, Request, Scoring};
 use super::settings::EngineSettings;
 use super::stream::{TokenEvent, TokenStream};
-use crate::base::{RequestId, TokenId};
+use crate::base::{RequestId, SeqId, TokenId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::{Metrics, MetricsSnapshot};
 use crate::sampling::SamplingParams;
@@ -56,6 +57,16 @@ pub(super) enum Command {
     Drain {
         deadline: Instant,
         done: mpsc::Sender<usize>,
+    },
+    /// The constraint of a request was compiled, or refused.
+    Compiled {
+        request: RequestId,
+        made: Compiled,
+    },
+    /// A mask was made.
+    Guided {
+        seq: SeqId,
+        guidance: Box<Guidance>,
     },
     ShutDown,
 }
@@ -111,6 +122,11 @@ impl EngineHandle {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The way in for whoever works for the engine thread.
+    pub(super) fn commands(&self) -> mpsc::Sender<Command> {
+        self.commands.clone()
     }
 
     pub(super) fn shut_down(&self) {

@@ -84,6 +84,11 @@ impl Live {
         self.outputs.iter().filter(|output| output.end.is_none()).map(|output| output.seq)
     }
 
+    /// The sequence of each output, where it still generates.
+    pub fn outputs(&self) -> Vec<Option<SeqId>> {
+        self.outputs.iter().map(|output| output.end.is_none().then_some(output.seq)).collect()
+    }
+
     /// It got a slot. Only the first time counts: a preempted request no longer queues.
     pub fn admitted(&mut self, cached_tokens: usize, now: Instant) {
         if self.place.take().is_some() {

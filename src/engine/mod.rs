@@ -8,6 +8,7 @@
 //! exactly one [`TokenEvent::Finished`] or one error, whatever happens to the thread. A dropped stream frees everything
 //! that its request held. Losing the device is an ordinary event (`recover.rs`). Nothing here knows what a GPU is.
 
+mod guided;
 mod handle;
 #[cfg(feature = "hub")]
 mod hub;
@@ -66,7 +67,9 @@ impl Engine {
         let trace = settings.trace.as_deref();
         let tracer = trace.map(|path| Tracer::create(path, &settings.scheduler, &capacity)).transpose()?;
         let shared = handle.shared().clone();
-        let worker = thread::Worker::new(shared, commands, scheduler, runner, rebuild, settings, capacity, tracer);
+        let guides = guided::Guides::new(settings.guides.clone(), handle.commands(), capacity.vocab_size as usize);
+        let worker =
+            thread::Worker::new(shared, commands, scheduler, runner, rebuild, settings, capacity, tracer, guides);
         let (end, ended) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("octavo-engine".into())

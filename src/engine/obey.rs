@@ -63,7 +63,7 @@ impl Worker {
         }
     }
 
-    fn obey(&mut self, command: Command) -> Next {
+    pub(super) fn obey(&mut self, command: Command) -> Next {
         match command {
             Command::Add(submission) => self.add(*submission),
             Command::Cancel(request) => self.cancel(request),
@@ -79,6 +79,8 @@ impl Worker {
                 let _ = done.send(outcome);
             }
             Command::Drain { deadline, done } => self.draining.push(Drain { deadline, done }),
+            Command::Compiled { request, made } => self.compiled(request, made),
+            Command::Guided { seq, guidance } => self.guided(seq, *guidance),
             Command::ShutDown => return Next::Stop,
         }
         Next::GoOn
@@ -159,6 +161,7 @@ impl Worker {
         }
         self.shared.metrics().requests += 1;
         self.live.insert(request, live);
+        self.begin_guidance(request, &params, template.max_tokens as usize);
         self.emit();
         self.record_state();
     }
@@ -185,6 +188,8 @@ impl Worker {
             arrival_micros: micros(submission.arrived),
             priority: submission.priority,
             deadline_micros: submission.deadline.map(micros),
+            // Its grammar is compiled first.
+            held: params.constraint.is_some(),
             ..NewSequence::new(submission.request, submission.prompt.to_vec(), max_tokens, sampling)
         }
     }

@@ -4,8 +4,10 @@ use crate::base::TokenId;
 use crate::config::{ContextChoice, EngineConfig};
 use crate::error::{Error, Result};
 use crate::runner::{Capacity, ModelRunner};
+use crate::sampling::guide::GuideCompiler;
 use crate::sched::SchedulerConfig;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes a new runner after the device was lost. Called on the engine thread.
@@ -30,6 +32,8 @@ pub struct EngineSettings {
     pub stall_deadline: Duration,
     /// Where to write a [trace](crate::trace) of everything that the scheduler does.
     pub trace: Option<PathBuf>,
+    /// Makes the guides of requests with a [constraint](crate::sampling::Constraint); without it they are refused.
+    pub guides: Option<Arc<dyn GuideCompiler>>,
 }
 
 /// How often to try again after the device was lost, until a request has come to its end.
@@ -54,6 +58,7 @@ impl EngineSettings {
             // A software adapter may take minutes for a long prompt.
             stall_deadline: Duration::from_secs(600),
             trace: None,
+            guides: None,
         }
     }
 

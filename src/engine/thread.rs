@@ -1,5 +1,6 @@
 //! The engine thread: commands -> schedule -> submit -> retire -> emit, until told to stop or a fault ends it.
 
+use super::guided::Guides;
 use super::handle::{Command, LONGEST_WAIT, Shared};
 use super::live::{Live, Verdict};
 use super::obey::Drain;
@@ -45,6 +46,7 @@ pub(super) struct Worker {
     pub(super) losses: u32,
     pub(super) draining: Vec<Drain>,
     pub(super) tracer: Option<Tracer>,
+    pub(super) guides: Guides,
     /// Beginning of the time that scheduler and trace count in.
     pub(super) clock: Instant,
     // Reused from step to step.
@@ -65,6 +67,7 @@ impl Worker {
         settings: EngineSettings,
         capacity: Capacity,
         tracer: Option<Tracer>,
+        guides: Guides,
     ) -> Self {
         Self {
             shared,
@@ -81,6 +84,7 @@ impl Worker {
             losses: 0,
             draining: Vec::new(),
             tracer,
+            guides,
             clock: Instant::now(),
             plan: StepPlan::default(),
             result: StepResult::default(),
@@ -126,7 +130,11 @@ impl Worker {
                 return Ok(());
             }
             match self.step() {
-                Ok(()) => {}
+                Ok(()) => {
+                    if self.await_masks() == Next::Stop {
+                        return Ok(());
+                    }
+                }
                 Err(RunError::DeviceLost(why)) => {
                     if self.recover(&why)? == Next::Stop {
                         return Ok(());
@@ -146,6 +154,7 @@ impl Worker {
     }
 
     pub(super) fn end(&mut self, seq: SeqId, reason: FinishReason) {
+        self.guides.forget(seq);
         let Some((request, index)) = self.sequences.remove(&seq) else { return };
         // A retired step proves little: the step that kills the device may come after it each time.
         if matches!(reason, FinishReason::Stop | FinishReason::Length) {
@@ -178,6 +187,7 @@ impl Worker {
                 break;
             }
             submitted = true;
+            self.guides.fill(&mut self.plan)?;
             let since = Instant::now();
             let runner = self.runner.as_mut().ok_or_else(runner_gone)?;
             runner.submit(&self.plan)?;
@@ -201,6 +211,7 @@ impl Worker {
             self.trace(Call::Costs(costs));
             self.record_step();
             self.emit();
+            self.ask_for_masks();
         } else if self.stalled() {
             let limit = self.settings.stall_deadline.as_secs();
             return Err(RunError::DeviceLost(format!("a submission has not ended within {limit} s")));
@@ -259,6 +270,7 @@ impl Worker {
             }
             SchedEvent::Token { seq, token, .. } => {
                 let Some(&owner) = self.sequences.get(&seq) else { return };
+                self.guides.token(seq, token);
                 // Tokens beyond a stop text find their output gone.
                 let Some((live, index)) = self.live_of(seq) else { return };
                 match live.token(index, token, now) {

@@ -13,6 +13,12 @@ pub trait GuideCompiler: Send + Sync {
     fn compile(&self, constraint: &Constraint, whitespace: Whitespace) -> Result<Box<dyn TokenGuide>>;
 }
 
+impl std::fmt::Debug for dyn GuideCompiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GuideCompiler")
+    }
+}
+
 /// Follows one output and says which tokens may come next.
 pub trait TokenGuide: Send {
     /// Sets bit i % 32 of word i / 32 for each token i that may come next and clears all others. End tokens may come exactly where

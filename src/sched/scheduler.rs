@@ -243,6 +243,11 @@ impl Scheduler {
         &self.config
     }
 
+    /// Tokens that may still be sampled for a sequence; 0 for unknown ones.
+    pub fn remaining(&self, seq: SeqId) -> usize {
+        self.sequences.get(&seq).map_or(0, Sequence::remaining)
+    }
+
     /// The call that a sequence belongs to, while it is not finished.
     pub fn request_of(&self, seq: SeqId) -> Option<RequestId> {
         self.sequences.get(&seq).map(|sequence| sequence.request)
