@@ -37,8 +37,9 @@ mod tests {
         assert_eq!(multiply_add(9, 2), [3 + 4 + 5; 4]);
         // 1 -> 1 + 1 * 3 = 4; 2 -> 8; 3 -> 12.
         assert_eq!(dot(1, 3, 1), [24; 4]);
-        // -1 as bytes is four times -1: -1 + (-1)(1 + 1 + 1 + 1).
-        assert_eq!(dot(0, 0xffff_ffff, 1), [(0i32 + (1 - 1) + (2 - 2)) as u32; 4]);
+        // Times -2: 1, 2, 3 -> -1, -2, -3, whose lowest bytes bring them back.
+        assert_eq!(dot(1, 0xfe, 1), [-6i32 as u32; 4]);
+        assert_eq!(dot(1, 0xfe, 2), [6; 4]);
         assert_eq!(read(&[[1; 4], [2; 4], [4; 4], [8; 4]], 1, 2, 2), [10; 4]);
     }
 }
