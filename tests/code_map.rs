@@ -24,7 +24,10 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("model", &["base", "error", "text", "weights"]),
     (
         "runner",
-        &["base", "cache", "config", "error", "gpu", "kernels", "layout", "model", "sampling", "sched", "weights"],
+        &[
+            "base", "cache", "config", "error", "gpu", "kernels", "layout", "model", "quant", "sampling", "sched",
+            "weights",
+        ],
     ),
     ("text", &["base", "error"]),
     ("engine", &["base", "cache", "config", "error", "metrics", "runner", "sampling", "sched", "text", "trace"]),

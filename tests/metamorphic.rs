@@ -258,7 +258,7 @@ fn a_warm_runner_creates_nothing() {
     let warm = runner.counters();
     drive::run(&mut runner, config, &asks);
     let again = runner.counters();
-    assert!(again.submissions > warm.submissions);
+    assert!(again.submitted.submissions > warm.submitted.submissions);
     let created = |counters: &octavo::runner::wgpu::RunnerCounters| {
         (counters.buffers, counters.bind_groups, counters.pipelines, counters.bundles)
     };

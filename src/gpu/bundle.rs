@@ -16,29 +16,58 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub struct Bundle {
     ops: Vec<Op>,
+    dispatch_count: usize,
 }
 
 #[derive(Clone)]
 enum Op {
-    Dispatch { pipeline: Arc<Pipeline>, group: wgpu::BindGroup, grid: [u32; 3], label: &'static str },
+    Dispatch(Dispatch),
     Copy { source: Buffer, source_offset: u64, target: Buffer, target_offset: u64, bytes: u64 },
+}
+
+/// One dispatch of a bundle.
+#[derive(Clone)]
+pub struct Dispatch {
+    /// What runs.
+    pub pipeline: Arc<Pipeline>,
+    /// Workgroups.
+    pub grid: [u32; 3],
+    /// What it is called in the step.
+    pub label: &'static str,
+    pub(super) group: wgpu::BindGroup,
+    /// Bytes behind each of the pipeline's bindings.
+    bound: Arc<[u64]>,
+}
+
+impl Dispatch {
+    /// Bytes that are bound to `name`; 0 if the kernel has no such binding.
+    pub fn bytes_of(&self, name: &str) -> u64 {
+        let position = self.pipeline.bindings.iter().position(|binding| binding.name == name);
+        position.map_or(0, |position| self.bound[position])
+    }
 }
 
 impl Bundle {
     /// Number of dispatches.
     pub fn dispatch_count(&self) -> usize {
-        self.ops.iter().filter(|op| matches!(op, Op::Dispatch { .. })).count()
+        self.dispatch_count
+    }
+
+    /// Its dispatches, in order.
+    pub fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
+        self.ops.iter().filter_map(|op| match op {
+            Op::Dispatch(dispatch) => Some(dispatch),
+            Op::Copy { .. } => None,
+        })
     }
 
     /// How often each label occurs, in order of first occurrence.
     pub fn census(&self) -> Vec<(&'static str, usize)> {
         let mut counts: Vec<(&'static str, usize)> = Vec::new();
-        for op in &self.ops {
-            if let Op::Dispatch { label, .. } = op {
-                match counts.iter_mut().find(|(name, _)| name == label) {
-                    Some((_, count)) => *count += 1,
-                    None => counts.push((label, 1)),
-                }
+        for Dispatch { label, .. } in self.dispatches() {
+            match counts.iter_mut().find(|(name, _)| name == label) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((label, 1)),
             }
         }
         counts
@@ -46,13 +75,24 @@ impl Bundle {
 
     /// The bundle without the dispatches called `label`; for measuring what they cost.
     pub fn without(&self, label: &str) -> Self {
-        let keep = |op: &&Op| !matches!(op, Op::Dispatch { label: name, .. } if *name == label);
-        Self { ops: self.ops.iter().filter(keep).cloned().collect() }
+        let called = |op: &&Op| matches!(op, Op::Dispatch(dispatch) if dispatch.label == label);
+        Self::new(self.ops.iter().filter(|op| !called(op)).cloned().collect())
+    }
+
+    /// Only the dispatches that `keep` names, for measuring them by themselves.
+    pub fn only(&self, keep: impl Fn(&Dispatch) -> bool) -> Self {
+        Self::new(self.dispatches().filter(|dispatch| keep(dispatch)).cloned().map(Op::Dispatch).collect())
+    }
+
+    fn new(ops: Vec<Op>) -> Self {
+        let dispatch_count = ops.iter().filter(|op| matches!(op, Op::Dispatch(_))).count();
+        Self { ops, dispatch_count }
     }
 
     /// Forgets the list and keeps its memory.
     pub fn clear(&mut self) {
         self.ops.clear();
+        self.dispatch_count = 0;
     }
 
     /// Appends a copy of `bytes` (a multiple of four) between two different buffers.
@@ -78,7 +118,7 @@ impl Bundle {
             }
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             let mut current: Option<&Arc<Pipeline>> = None;
-            while let Some(Op::Dispatch { pipeline, group, grid: [x, y, z], .. }) = ops.peek() {
+            while let Some(Op::Dispatch(Dispatch { pipeline, group, grid: [x, y, z], .. })) = ops.peek() {
                 if !current.is_some_and(|current| Arc::ptr_eq(current, pipeline)) {
                     pass.set_pipeline(&pipeline.raw);
                     current = Some(pipeline);
@@ -155,7 +195,8 @@ impl Recorder {
             })
         });
         let group = group.clone();
-        self.ops.push(Op::Dispatch { pipeline: pipeline.clone(), group, grid, label });
+        let bound = slices.iter().map(|slice| slice.bytes).collect();
+        self.ops.push(Op::Dispatch(Dispatch { pipeline: pipeline.clone(), grid, label, group, bound }));
         Ok(())
     }
 
@@ -172,7 +213,7 @@ impl Recorder {
 
     /// Hands out what was recorded and starts afresh; bind groups are kept.
     pub fn finish(&mut self) -> Bundle {
-        Bundle { ops: std::mem::take(&mut self.ops) }
+        Bundle::new(std::mem::take(&mut self.ops))
     }
 
     /// Bind groups created so far: constant once every bundle has been recorded.

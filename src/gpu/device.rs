@@ -76,6 +76,8 @@ impl Gpu {
                 max_compute_workgroup_storage_size: profile.shared_bytes,
                 max_compute_invocations_per_workgroup: profile.max_invocations,
                 max_compute_workgroup_size_x: profile.max_invocations,
+                min_storage_buffer_offset_alignment: profile.offset_align as u32,
+                min_uniform_buffer_offset_alignment: profile.offset_align as u32,
                 ..wgpu::Limits::default()
             },
             ..Default::default()

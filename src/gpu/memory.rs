@@ -51,6 +51,8 @@ pub enum Use {
     Readback,
     /// Carries data to the device; created mapped.
     Upload,
+    /// Timestamps that the device took.
+    Queries,
 }
 
 impl Ledger {
@@ -70,6 +72,7 @@ impl Ledger {
             Use::Uniform => U::UNIFORM | U::COPY_DST,
             Use::Readback => U::MAP_READ | U::COPY_DST,
             Use::Upload => U::MAP_WRITE | U::COPY_SRC,
+            Use::Queries => U::QUERY_RESOLVE | U::COPY_SRC,
         };
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let invalid = self.device.push_error_scope(wgpu::ErrorFilter::Validation);

@@ -5,7 +5,8 @@
 //! - [`shader`] links WGSL files into one source; [`reflect`] reads bindings and sizes back out of it.
 //! - [`device`] owns the device; [`memory`] creates and counts every buffer; [`registry`] compiles pipelines.
 //! - [`staging`] is memory that host and device take turns with; [`readback`] submits work and brings results back late.
-//! - [`bundle`] is our software graph: a prepared list of dispatches that is encoded again for every step.
+//! - [`bundle`] is our software graph: a prepared list of dispatches that is encoded again for every step; `timing` says what
+//!   each of them takes.
 
 pub mod adapter;
 pub mod bundle;
@@ -19,10 +20,11 @@ pub mod registry;
 pub mod shader;
 mod sources;
 pub mod staging;
+mod timing;
 pub mod upload;
 
 pub use adapter::{AdapterChoice, FoundAdapter, list_adapters};
-pub use bundle::{Bundle, Recorder};
+pub use bundle::{Bundle, Dispatch, Recorder};
 pub use device::Gpu;
 pub use memory::{Buffer, Slice};
 pub use profile::{DeviceKind, Profile};

@@ -12,8 +12,18 @@ use std::time::{Duration, Instant};
 pub struct Readback {
     free: Vec<Staging>,
     in_flight: VecDeque<Flight>,
-    encode_micros: u64,
-    submissions: u64,
+    counts: Counts,
+}
+
+/// What has been submitted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Command buffers.
+    pub submissions: u64,
+    /// Dispatches in them.
+    pub dispatches: u64,
+    /// Host time of encoding, in nanoseconds; submitting itself is not counted.
+    pub encode_nanos: u64,
 }
 
 struct Flight {
@@ -66,7 +76,7 @@ impl Readback {
     pub fn new(gpu: &Gpu, depth: usize, bytes: u64) -> Result<Self> {
         let free =
             (0..depth).map(|_| Staging::new(gpu, "readback", bytes, Direction::ToHost)).collect::<Result<_>>()?;
-        Ok(Self { free, in_flight: VecDeque::with_capacity(depth), encode_micros: 0, submissions: 0 })
+        Ok(Self { free, in_flight: VecDeque::with_capacity(depth), counts: Counts::default() })
     }
 
     /// Encodes `prelude`, then `bundle` as often as `repeat` says, each time followed by a copy of `results` to the staging
@@ -91,14 +101,16 @@ impl Readback {
         let mut encoder = new_encoder(gpu);
         for first in prelude.bundles.into_iter().flatten() {
             first.encode(&mut encoder);
+            self.counts.dispatches += first.dispatch_count() as u64;
         }
+        self.counts.dispatches += u64::from(steps) * bundle.dispatch_count() as u64;
         for step in 0..steps {
             for part in 0..parts.max(1) {
                 if part > 0 || (step > 0 && step % steps_per_submission.max(1) == 0) {
                     let commands = std::mem::replace(&mut encoder, new_encoder(gpu)).finish();
-                    self.encode_micros += started.elapsed().as_micros() as u64;
+                    self.counts.encode_nanos += started.elapsed().as_nanos() as u64;
                     gpu.queue.submit([commands]);
-                    self.submissions += 1;
+                    self.counts.submissions += 1;
                     started = Instant::now();
                 }
                 bundle.encode_part(&mut encoder, part, parts.max(1));
@@ -119,9 +131,9 @@ impl Readback {
         }
         let commands = encoder.finish();
         // Submitting is the driver's time: lavapipe even runs the commands in it.
-        self.encode_micros += started.elapsed().as_micros() as u64;
+        self.counts.encode_nanos += started.elapsed().as_nanos() as u64;
         let index = gpu.queue.submit([commands]);
-        self.submissions += 1;
+        self.counts.submissions += 1;
         self.in_flight.push_back(Flight { index, staging, bytes, riders: prelude.riders, submitted });
         Ok(())
     }
@@ -169,14 +181,9 @@ impl Readback {
         self.in_flight.len()
     }
 
-    /// Host time spent encoding so far, in microseconds; submitting itself is not counted.
-    pub fn encode_micros(&self) -> u64 {
-        self.encode_micros
-    }
-
-    /// Command buffers submitted so far.
-    pub fn submissions(&self) -> u64 {
-        self.submissions
+    /// What has been submitted so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 }
 

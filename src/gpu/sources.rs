@@ -20,6 +20,7 @@ static SOURCES: &[(&str, &str)] = embed![
     "kernels/matmul.wgsl",
     "kernels/norm.wgsl",
     "kernels/norm_add.wgsl",
+    "kernels/peak.wgsl",
     "kernels/qk_norm.wgsl",
     "kernels/resolve.wgsl",
     "kernels/rope_kv.wgsl",

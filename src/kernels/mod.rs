@@ -12,6 +12,7 @@ pub mod experts;
 pub mod matmul;
 pub mod norm;
 pub mod norm_add;
+pub mod peak;
 pub mod qk_norm;
 pub mod resolve;
 pub mod rope_kv;
@@ -50,6 +51,7 @@ pub static ALL: &[KernelInfo] = &[
     KernelInfo { name: "matmul", variants: matmul::variants_for_tests },
     KernelInfo { name: "norm", variants: norm::variants_for_tests },
     KernelInfo { name: "norm_add", variants: norm_add::variants_for_tests },
+    KernelInfo { name: "peak", variants: peak::variants_for_tests },
     KernelInfo { name: "qk_norm", variants: qk_norm::variants_for_tests },
     KernelInfo { name: "resolve", variants: resolve::variants_for_tests },
     KernelInfo { name: "rope_kv", variants: rope_kv::variants_for_tests },

@@ -110,6 +110,9 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     }
     note("resolve", "decode and prompt rows".into(), tables::resolve(rig));
     note("update", "slots and tables".into(), tables::update(rig));
+    for mode in super::peak::Mode::ALL {
+        note("peak", format!("{mode:?}"), tables::peak(rig, mode));
+    }
     gpu.check()?;
     Ok(verdicts)
 }

@@ -20,6 +20,7 @@
 //! | [`act_mul`] | activations, `activation(gate) * up` |
 //! | [`experts`] | choice of experts, and the sum of what they gave |
 //! | [`sample`] | filters, exact distribution, draw |
+//! | [`peak`] | loops that measure a device |
 //! | [`score`] | log-probability of a known token |
 //! | [`advance`] | what a slot does after a token was sampled |
 //!
@@ -36,6 +37,7 @@ pub mod layer;
 pub mod matmul;
 pub mod model;
 pub mod norm;
+pub mod peak;
 pub mod rope_kv;
 pub mod runner;
 pub mod sample;

@@ -1,10 +1,11 @@
-//! Cases of the kernels that move integers: `resolve` and `update`. Results must be exact.
+//! Cases of the kernels whose results must be exact: `resolve` and `update`, which move integers, and `peak`.
 
 use super::rig::{Dispatch, Rig, failed};
 use super::{Found, Outcome};
-use crate::kernels::{resolve as resolve_kernel, update as update_kernel};
+use crate::kernels::{peak as peak_kernel, resolve as resolve_kernel, update as update_kernel};
 use crate::layout::StepHeader;
 use crate::layout::inputs::{NONE, SeqState};
+use crate::reference;
 use crate::sampling::{SamplingParams, SamplingRow};
 use bytemuck::Zeroable;
 
@@ -83,6 +84,36 @@ pub fn update(rig: &Rig<'_>) -> Outcome {
     slots[words.len()..2 * words.len()].copy_from_slice(words);
     (tables[4], tables[0], tables[11]) = (99, 98, 97);
     exact(found.concat(), &[slots, tables].concat())
+}
+
+/// The loops that measure a device: short ones.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn peak(rig: &Rig<'_>, mode: peak_kernel::Mode) -> Outcome {
+    use peak_kernel::Mode;
+    const WORKGROUPS: usize = 3;
+    let length = peak_kernel::Length { rounds: 3, unroll: 2 };
+    let steps = length.rounds * length.unroll;
+    let variant = peak_kernel::variant(mode, length, &rig.gpu.profile);
+    let lanes = variant.workgroup[0] as usize;
+    let mut source: Vec<[u32; 4]> =
+        (0..(WORKGROUPS * lanes) as u32 * steps).map(|i| [i, i * 7919, u32::MAX - i, i << 20]).collect();
+    source[0] = peak_kernel::FACTORS;
+    let input = rig.input(&source).map_err(failed)?;
+    let output = rig.output(&vec![[0u32; 4]; WORKGROUPS * lanes]).map_err(failed)?;
+    let arguments = vec![("source", &input), ("out", &output.slice)];
+    let dispatch = Dispatch { variant, arguments, grid: [WORKGROUPS as u32, 1, 1] };
+    let found = rig.run(&[dispatch], &[&output])?.remove(0);
+    let twin = (0..WORKGROUPS * lanes).map(|at| match mode {
+        Mode::MultiplyAdd => reference::peak::multiply_add(at as u32, steps),
+        Mode::Dot => reference::peak::dot(at as u32, peak_kernel::FACTORS[2], steps),
+        Mode::Read => {
+            let first = at / lanes * lanes * steps as usize + at % lanes;
+            reference::peak::read(&source, first, lanes, steps as usize)
+        }
+    });
+    exact(found, twin.collect::<Vec<_>>().as_flattened())
 }
 
 fn exact(found: Vec<u32>, expected: &[u32]) -> Outcome {

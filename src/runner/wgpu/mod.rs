@@ -14,13 +14,15 @@ mod moves;
 mod norms;
 mod profile;
 mod warm_up;
+mod work;
 
 use self::budget::Budget;
 use self::buffers::{Buffers, Sizes};
 use self::forward::Forward;
 use self::load::{DeviceModel, Loader, Shape, logits_stride};
 use self::moves::{Moves, Moving};
-pub use self::profile::KernelCost;
+pub use self::profile::{KernelCost, KernelTime, Method, StepProfile, Workload};
+pub use self::work::Work;
 use super::move_rules::MoveRules;
 use super::{
     Capacity, Costs, ModelRunner, RunError, SampleFault, SampledToken, StepResult, TokenScore, TopRange, Wait,
@@ -30,10 +32,10 @@ use crate::config::{EngineConfig, LoadProgress, LoadStage, RunnerInfo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gpu::device::ShaderMode;
 use crate::gpu::memory::Slice;
-use crate::gpu::readback::{Prelude, Readback, Repeat};
+use crate::gpu::readback::{Counts, Prelude, Readback, Repeat};
 use crate::gpu::{AdapterChoice, Bundle, Gpu, Recorder};
 use crate::kernels::sample::{SampleParams, Sampled, VOCAB_BLOCK};
-use crate::layout::inputs::{BAD_LOGITS, NONE, SampleOwner};
+use crate::layout::inputs::{BAD_LOGITS, NONE, SampleOwner, SeqState};
 use crate::layout::{Bucket, StepInputs};
 use crate::model::files::ModelFiles;
 use crate::sched::plan::StepPlan;
@@ -62,6 +64,7 @@ pub struct WgpuRunner {
     eager: bool,
     budget: Budget,
     last_landed: Instant,
+    device_micros: u64,
     gpu: Gpu,
 }
 
@@ -84,10 +87,10 @@ struct Pending {
 /// Counters of a runner, for benches and for tests of what must not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunnerCounters {
-    /// Command buffers submitted so far.
-    pub submissions: u64,
-    /// Host time spent encoding, in microseconds.
-    pub encode_micros: u64,
+    /// Command buffers, dispatches and encoding time so far.
+    pub submitted: Counts,
+    /// Time that submissions had the device, in microseconds.
+    pub device_micros: u64,
     /// Buffers created.
     pub buffers: u64,
     /// Bind groups created.
@@ -198,6 +201,7 @@ impl WgpuRunner {
             eager: config.eager,
             budget: Budget::default(),
             last_landed: Instant::now(),
+            device_micros: 0,
             gpu,
         };
         runner.warm_up(progress)?;
@@ -221,8 +225,8 @@ impl WgpuRunner {
     /// Counters so far.
     pub fn counters(&self) -> RunnerCounters {
         RunnerCounters {
-            submissions: self.readback.submissions(),
-            encode_micros: self.readback.encode_micros(),
+            submitted: self.readback.counts(),
+            device_micros: self.device_micros,
             buffers: self.gpu.memory.created_count(),
             bind_groups: self.recorder.group_count(),
             pipelines: self.gpu.registry.pipeline_count(),
@@ -249,6 +253,17 @@ impl WgpuRunner {
         let bytes = self.gpu.run(&Bundle::default(), &slice)?;
         let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         Ok(floats.chunks(stride).map(|row| row[..self.vocab_size].to_vec()).collect())
+    }
+
+    /// Position of the next token of the first `slots` slots; for tests.
+    ///
+    /// # Errors
+    /// The device was lost.
+    #[doc(hidden)]
+    pub fn slot_positions(&self, slots: usize) -> Result<Vec<u32>> {
+        let slice = self.buffers.slots.buffer.slice(0, (slots * size_of::<SeqState>()) as u64);
+        let states: Vec<SeqState> = bytemuck::pod_collect_to_vec(&self.gpu.run(&Bundle::default(), &slice)?);
+        Ok(states.iter().map(|state| state.position).collect())
     }
 
     /// Lowers the number of blocks that move between host and device without a wait; for tests.
@@ -337,6 +352,7 @@ impl WgpuRunner {
         // What was ahead of it in the queue is not its own time.
         let micros = landed.micros.min(self.last_landed.elapsed().as_micros() as u64);
         self.last_landed = Instant::now();
+        self.device_micros += micros;
         result.micros = micros.try_into().unwrap_or(u32::MAX);
         // Moves take time that is not the rows'.
         if !pending.moving.any {

@@ -1,0 +1,67 @@
+//! A runner for benches that ask it directly, past engine and scheduler: of a given model, or of the stand-in.
+
+use super::stand_in;
+use crate::options::parse_dtype;
+use crate::progress::LoadBars;
+use octavo::config::{EngineConfig, EngineOptions};
+use octavo::engine::locate_model;
+use octavo::error::Result;
+use octavo::gpu::device::ShaderMode;
+use octavo::gpu::{AdapterChoice, Gpu};
+use octavo::model::files::ModelFiles;
+use octavo::runner::wgpu::WgpuRunner;
+
+/// Which model, and where.
+#[derive(clap::Args)]
+pub struct ModelArgs {
+    /// A Hugging Face folder, a .gguf file, or a hub id [default: the shapes of SmolLM2-135M, without its weights]
+    #[arg(long, short, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Without --model: the format of the matrices
+    #[arg(long, value_name = "TYPE", default_value = "q4_1", conflicts_with = "model")]
+    pub format: String,
+    /// GPU to use: part of its name, or its number in `octavo doctor`
+    #[arg(long, value_name = "NAME|INDEX")]
+    pub adapter: Option<String>,
+}
+
+impl ModelArgs {
+    /// The model's files.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn open(&self) -> Result<ModelFiles> {
+        match &self.model {
+            Some(model) => ModelFiles::open(&locate_model(model)?),
+            None => stand_in::model(parse_dtype(&self.format)?),
+        }
+    }
+
+    /// The device that is asked for.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn gpu(&self) -> Result<Gpu> {
+        let choice = self.adapter.as_deref().map_or(AdapterChoice::Best, AdapterChoice::parse);
+        Gpu::open(&choice, ShaderMode::Trusted)
+    }
+}
+
+/// Loads `files` onto `gpu`, with room for `context` tokens (at most the model's own) and `rows` of them in a step.
+///
+/// # Errors
+/// What loading a model says.
+pub fn load(gpu: Gpu, files: &ModelFiles, context: usize, rows: usize) -> Result<WgpuRunner> {
+    let options = EngineOptions {
+        max_model_len: Some(context.min(files.spec.max_position_embeddings)),
+        max_num_batched_tokens: rows.max(SEQUENCES),
+        max_num_seqs: SEQUENCES,
+        ..EngineOptions::default()
+    };
+    let config = EngineConfig::new(options, &files.spec)?;
+    let mut bars = LoadBars::new();
+    WgpuRunner::on_device(gpu, files, &config, &mut |progress| bars.show(progress))
+}
+
+/// Sequences that these benches decode at most.
+pub const SEQUENCES: usize = 16;
