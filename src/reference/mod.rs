@@ -19,8 +19,9 @@
 //! | [`attention`] | grouped-query attention of one token |
 //! | [`act_mul`] | activations, `activation(gate) * up` |
 //! | [`experts`] | choice of experts, and the sum of what they gave |
+//! | [`process`] | the rules of a request on a row of logits |
 //! | [`sample`] | filters, exact distribution, draw |
-//! | [`score`] | log-probability of a known token |
+//! | [`score`] | log-probability and rank of a known token, likeliest tokens |
 //! | [`advance`] | what a slot does after a token was sampled |
 //!
 //! [`tolerance`] says how far a kernel may be from its twin. [`model`] walks a
@@ -36,10 +37,12 @@ pub mod layer;
 pub mod matmul;
 pub mod model;
 pub mod norm;
+pub mod process;
 pub mod rope_kv;
 pub mod runner;
 pub mod sample;
 pub mod score;
+mod slot;
 pub mod tolerance;
 
 pub use kv::KvPrecision;
