@@ -19,9 +19,10 @@
 //! | [`attention`] | grouped-query attention of one token |
 //! | [`act_mul`] | activations, `activation(gate) * up` |
 //! | [`experts`] | choice of experts, and the sum of what they gave |
+//! | [`process`] | the rules of a request on a row of logits |
 //! | [`sample`] | filters, exact distribution, draw |
 //! | [`peak`] | loops that measure a device |
-//! | [`score`] | log-probability of a known token |
+//! | [`score`] | log-probability and rank of a known token, likeliest tokens |
 //! | [`advance`] | what a slot does after a token was sampled |
 //!
 //! [`tolerance`] says how far a kernel may be from its twin. [`model`] walks a
@@ -38,10 +39,12 @@ pub mod matmul;
 pub mod model;
 pub mod norm;
 pub mod peak;
+pub mod process;
 pub mod rope_kv;
 pub mod runner;
 pub mod sample;
 pub mod score;
+mod slot;
 pub mod tolerance;
 
 pub use kv::KvPrecision;

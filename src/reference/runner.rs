@@ -4,18 +4,16 @@
 //! Because speed does not matter here, every promise a plan makes is checked, and a broken one is
 //! [`RunError::Bug`]: limits, owners of slots, positions, KV that was never written, shared blocks that are written.
 
-use super::advance::{SlotProgress, advance};
+use super::advance::advance;
 use super::kv::{KvPrecision, PagedKv};
 use super::model::{ReferenceModel, Row, Trace};
+use super::slot::{self, Slot};
 use super::{sample, score};
 use crate::base::{SeqId, SlotId, TokenId};
 use crate::error::{Error, Result};
 use crate::model::files::ModelFiles;
 use crate::runner::move_rules::MoveRules;
-use crate::runner::{
-    Capacity, ModelRunner, RunError, SampleFault, SampledToken, StepResult, TokenScore, TopRange, Wait,
-};
-use crate::sampling::SamplingRow;
+use crate::runner::{Capacity, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
 use crate::sched::plan::StepPlan;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -43,14 +41,6 @@ pub struct ReferenceRunner {
     move_rules: MoveRules,
     slots: Vec<Option<Slot>>,
     finished: VecDeque<StepResult>,
-}
-
-struct Slot {
-    seq: SeqId,
-    sampling: SamplingRow,
-    position_limit: u32,
-    /// `None` until a last chunk has been computed.
-    progress: Option<SlotProgress>,
 }
 
 /// A row whose logits are sampled.
@@ -190,15 +180,16 @@ impl ReferenceRunner {
             self.slots[check(slot)?] = None;
             self.kv.clear_table(slot.index());
         }
-        for init in &plan.new_slots {
+        for (init, history) in plan.new_owners() {
             let index = check(init.slot)?;
             self.kv.clear_table(index);
-            self.slots[index] = Some(Slot {
-                seq: init.seq,
-                sampling: init.sampling,
-                position_limit: init.position_limit,
-                progress: None,
-            });
+            self.slots[index] = Some(Slot::new(init, history, self.capacity.vocab_size as usize));
+        }
+        for (row, mask) in plan.slot_masks() {
+            match &mut self.slots[check(row.slot)?] {
+                Some(slot) if slot.seq == row.seq => slot.set_mask(mask),
+                _ => return Err(format!("a mask for {}, which does not own slot {}", row.seq, row.slot)),
+            }
         }
         for update in &plan.table_updates {
             let index = check(update.slot)?;
@@ -226,7 +217,7 @@ impl ReferenceRunner {
         }
         self.add_decode_rows(plan, 0, &mut rows, &mut samples)?;
         let normed = self.compute(&rows)?;
-        self.score(plan, &normed, result);
+        self.score(plan, &normed, result)?;
         self.sample(&rows, &samples, &normed, result)
     }
 
@@ -263,22 +254,30 @@ impl ReferenceRunner {
                 return Err(format!("{row:?} is outside {vocab_size} tokens or {max_model_len} positions"));
             }
             self.kv.claim(row)?;
+            if let Some(slot) = &mut self.slots[row.slot] {
+                slot.write(row.position, row.token);
+            }
         }
         rows.iter().try_for_each(|row| self.kv.check_context(row))?;
         Ok(self.model.forward(rows, &mut self.kv, &mut |_, _| ()))
     }
 
-    fn score(&self, plan: &StepPlan, normed: &[f64], result: &mut StepResult) {
+    fn score(&self, plan: &StepPlan, normed: &[f64], result: &mut StepResult) -> Result<(), String> {
         let mut first_row = 0;
         for (chunk, tokens) in plan.chunks() {
+            let wants = self.slot(chunk.slot, chunk.seq)?.sampling.prompt_logprobs;
             let following = tokens[1..].iter().copied().chain(chunk.next_token);
             for (offset, token) in following.enumerate().take_while(|_| chunk.score) {
-                let logprob = score::logprob(&self.row_logits(normed, first_row + offset), token);
+                let logits = self.row_logits(normed, first_row + offset);
+                let logprob = score::logprob(&logits, token);
                 let position = chunk.start + offset as u32 + 1;
-                result.scores.push(TokenScore { seq: chunk.seq, position, logprob, rank: 0, top: TopRange::default() });
+                let report = slot::report(&logits, token, wants, result).unwrap_or_default();
+                let (rank, top) = (report.rank, report.top);
+                result.scores.push(TokenScore { seq: chunk.seq, position, logprob, rank, top });
             }
             first_row += tokens.len();
         }
+        Ok(())
     }
 
     fn sample(
@@ -292,10 +291,12 @@ impl ReferenceRunner {
             let logits = self.row_logits(normed, row);
             let position = rows[row].position as u32;
             let state = self.slots[slot.index()].as_mut().ok_or_else(|| format!("slot {slot} lost its owner"))?;
-            let token = sample::pick(&logits, &state.sampling, position + 1);
-            state.progress = Some(advance(position, token, &state.sampling, state.position_limit));
-            let token = token.ok_or(SampleFault::NotFinite);
-            result.tokens.push(SampledToken { seq: state.seq, slot, token, logprob: None });
+            let token = sample::pick(&logits, &state.request(position as usize)?, position + 1);
+            let token = token.map(|draw| draw.token);
+            state.sampled(advance(position, token.ok(), &state.sampling, state.position_limit));
+            let wants = state.sampling.logprobs;
+            let logprob = token.ok().and_then(|token| slot::report(&logits, token, wants, result));
+            result.tokens.push(SampledToken { seq: state.seq, slot, token, logprob });
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! Twin of `sample`: the exact distribution that a row of logits and sampling parameters mean, and the draw from it.
 //!
-//! The order is vLLM's: temperature, min-p, top-k, top-p, each on what the one before left. All three filters keep a
-//! set of likeliest tokens, so ranks are taken once.
+//! [`process`](super::process) comes first. Then the order is vLLM's: temperature, min-p, top-k, top-p, each on what the one
+//! before left. All three filters keep a set of likeliest tokens, so ranks are taken once.
 
+use super::process::{Request, processed};
 use crate::base::TokenId;
 use crate::base::rng::{token_word, unit_interval};
-use crate::sampling::SamplingRow;
+use crate::runner::SampleFault;
+use crate::sampling::{SamplingLists, SamplingRow};
 
 /// A token and what decided it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,7 +19,8 @@ pub struct Draw {
     pub margin: f64,
 }
 
-/// The tokens that can be drawn and their probabilities, likeliest first (lower id first where equal), sum 1.
+/// The tokens that can be drawn from [processed](processed) logits and their probabilities, likeliest first (lower id first where
+/// equal), sum 1.
 ///
 /// - temperature 0: the likeliest token alone, the lowest id where several are equal;
 /// - min-p drops tokens whose probability is below `min_p` times the largest;
@@ -25,16 +28,13 @@ pub struct Draw {
 /// - top-p, on the probabilities of what is left, keeps a token if the strictly likelier ones have less than `top_p`, so
 ///   that equal tokens stay or go together, as with top-k.
 ///
-/// Empty if a logit is not finite.
-pub fn filtered_distribution(logits: &[f32], row: &SamplingRow) -> Vec<(TokenId, f64)> {
-    if logits.is_empty() || logits.iter().any(|logit| !logit.is_finite()) {
-        return Vec::new();
-    }
-    let mut ranked: Vec<TokenId> = (0..logits.len() as TokenId).collect();
-    let logit = |token: TokenId| f64::from(logits[token as usize]);
+/// Empty if no token may come.
+pub fn distribution(logits: &[f64], row: &SamplingRow) -> Vec<(TokenId, f64)> {
+    let logit = |token: TokenId| logits[token as usize];
+    let mut ranked: Vec<TokenId> = (0..logits.len() as TokenId).filter(|token| logit(*token).is_finite()).collect();
     // A stable sort: equal logits (zeros of both signs among them) stay in the order of their ids.
     ranked.sort_by(|&a, &b| logit(b).partial_cmp(&logit(a)).expect("finite logits have an order"));
-    let largest = logit(ranked[0]);
+    let Some(largest) = ranked.first().map(|&token| logit(token)) else { return Vec::new() };
     if row.temperature == 0.0 {
         return vec![(ranked[0], 1.0)];
     }
@@ -71,20 +71,34 @@ pub fn filtered_distribution(logits: &[f32], row: &SamplingRow) -> Vec<(TokenId,
     kept
 }
 
-/// The token of `row` for the sequence's token number `index` (counting the prompt), or `None` if a logit is not
-/// finite.
+/// [`distribution`] of a request that has nothing but `row`. Empty if a logit is not finite.
+pub fn filtered_distribution(logits: &[f32], row: &SamplingRow) -> Vec<(TokenId, f64)> {
+    processed(logits, &plain(row)).map_or(Vec::new(), |logits| distribution(&logits, row))
+}
+
+/// The token of `request` for the sequence's token number `index` (counting the prompt).
 ///
 /// The draw inverts the cumulative distribution over ascending token ids at one uniform number, which depends on seed
 /// and index alone: the first token whose cumulative probability exceeds it.
-pub fn pick(logits: &[f32], row: &SamplingRow, index: u32) -> Option<TokenId> {
-    pick_with_margin(logits, row, index).map(|draw| draw.token)
+///
+/// # Errors
+/// A logit is not finite, or no token may come.
+pub fn pick(logits: &[f32], request: &Request<'_>, index: u32) -> Result<Draw, SampleFault> {
+    let logits = processed(logits, request).ok_or(SampleFault::NotFinite)?;
+    let mut kept = distribution(&logits, request.row);
+    kept.sort_by_key(|&(token, _)| token);
+    draw(&kept, request.row.seed(), index).ok_or(SampleFault::NothingAllowed)
 }
 
-/// [`pick`], and how close the draw was.
-pub fn pick_with_margin(logits: &[f32], row: &SamplingRow, index: u32) -> Option<Draw> {
-    let mut kept = filtered_distribution(logits, row);
-    kept.sort_by_key(|&(token, _)| token);
-    draw(&kept, u64::from(row.seed_high) << 32 | u64::from(row.seed_low), index)
+/// [`pick`] for a request that has nothing but `row`; `None` if a logit is not finite.
+pub fn pick_plain(logits: &[f32], row: &SamplingRow, index: u32) -> Option<TokenId> {
+    pick(logits, &plain(row), index).ok().map(|draw| draw.token)
+}
+
+fn plain(row: &SamplingRow) -> Request<'_> {
+    const NO_LISTS: &SamplingLists =
+        &SamplingLists { bias: Vec::new(), bad_words: Vec::new(), early_stops: Vec::new(), allowed: None };
+    Request { row, lists: NO_LISTS, mask: None, history: &[], prompt_len: 0 }
 }
 
 /// Draws from `kept`, which is ordered by token id and sums to 1, as [`pick`] does for this seed and index. `None` if
@@ -159,8 +173,8 @@ mod tests {
     #[test]
     fn bad_logits_have_no_token() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(pick(&[0.0, bad, 1.0], &row(base()), 0), None);
-            assert_eq!(pick(&[0.0, bad, 1.0], &row(SamplingParams::default()), 0), None);
+            assert_eq!(pick_plain(&[0.0, bad, 1.0], &row(base()), 0), None);
+            assert_eq!(pick_plain(&[0.0, bad, 1.0], &row(SamplingParams::default()), 0), None);
         }
     }
 
@@ -182,7 +196,7 @@ mod tests {
     fn draws_depend_on_seed_and_index() {
         let logits = [0.0; 64];
         let seeded = |seed| SamplingRow::new(&base(), seed, &[]);
-        let run = |row: &SamplingRow| (0..32).map(|index| pick(&logits, row, index)).collect::<Vec<_>>();
+        let run = |row: &SamplingRow| (0..32).map(|index| pick_plain(&logits, row, index)).collect::<Vec<_>>();
         assert_eq!(run(&seeded(5)), run(&seeded(5)));
         assert_ne!(run(&seeded(5)), run(&seeded(6)));
         assert_ne!(run(&seeded(5)), run(&seeded(5 | 1 << 40)));

@@ -1,4 +1,4 @@
-//! Twin of `score`: log-probability of a known token.
+//! Twin of `sample_logprobs`: log-probability and rank of a known token, and the likeliest tokens, all by the model's own logits.
 
 use crate::base::TokenId;
 
@@ -17,6 +17,20 @@ pub fn logprob(logits: &[f32], token: TokenId) -> f64 {
     f64::from(logits[token as usize]) - f64::from(largest) - sum.ln()
 }
 
+/// 1 plus the number of tokens with a larger logit.
+pub fn rank(logits: &[f32], token: TokenId) -> u32 {
+    1 + logits.iter().filter(|&&logit| logit > logits[token as usize]).count() as u32
+}
+
+/// The `count` likeliest tokens (all, if there are fewer), likeliest first and lower ids first where equal.
+pub fn likeliest(logits: &[f32], count: usize) -> Vec<TokenId> {
+    let mut ranked: Vec<TokenId> = (0..logits.len() as TokenId).collect();
+    // Stable; zeros of both signs are equal.
+    ranked.sort_by(|&a, &b| logits[b as usize].partial_cmp(&logits[a as usize]).unwrap_or(std::cmp::Ordering::Equal));
+    ranked.truncate(count);
+    ranked
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,6 +46,14 @@ mod tests {
     #[test]
     fn equal_logits_share_evenly() {
         assert!((logprob(&[7.0; 8], 3) + 8f64.ln()).abs() < 1e-15);
+    }
+
+    #[test]
+    fn ranks_count_the_likelier_and_ties_go_by_id() {
+        let logits = [1.0, 3.0, 1.0, -0.0, 0.0];
+        assert_eq!([0, 1, 2, 3].map(|token| rank(&logits, token)), [2, 1, 2, 4]);
+        assert_eq!(likeliest(&logits, 4), [1, 0, 2, 3]);
+        assert_eq!(likeliest(&logits, 9), [1, 0, 2, 3, 4]);
     }
 
     #[test]

@@ -130,7 +130,7 @@ pub enum SampleFault {
 }
 
 /// How likely a token was, by the model's own logits.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TokenLogprob {
     /// Natural logarithm of its probability.
     pub logprob: f64,
