@@ -289,7 +289,15 @@ impl WgpuRunner {
 
 /// The state of a slot that has come to a position.
 fn start_of((init, position): (&SlotInit, u32)) -> SeqState {
-    SeqState { token: 0, position, position_limit: init.position_limit, done: 0, sampling: init.sampling }
+    SeqState {
+        token: 0,
+        position,
+        position_limit: init.position_limit,
+        done: 0,
+        prompt_len: init.prompt_len,
+        reserved: [0; 3],
+        sampling: init.sampling,
+    }
 }
 
 /// Steps that a measured sequence may move on.
