@@ -4,7 +4,7 @@
 use super::handle::Command;
 use super::thread::{Next, Worker};
 use crate::base::{RequestId, SeqId, TokenId};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::runner::RunError;
 use crate::sampling::guide::{GuideCompiler, TokenGuide, forced_token};
 use crate::sampling::lists::{fill_mask, mask_words};
@@ -324,6 +324,7 @@ impl Worker {
             self.trace(Call::Append { seq, tokens: &forced });
             self.emit();
             self.guides.appending = false;
+            self.record_state();
         }
         // What was appended may have ended it.
         let Some(&(request, _)) = self.sequences.get(&seq) else { return };
@@ -346,10 +347,7 @@ impl Worker {
             self.scheduler.finish(seq);
             self.trace(Call::Finish { seq });
         }
-        match error.kind() {
-            ErrorKind::Config => self.shared.metrics().refused += 1,
-            _ => self.shared.metrics().failed += 1,
-        }
+        self.shared.metrics().failed += 1;
         live.fail(error);
         self.record_state();
     }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 mod control;
 mod faults;
+mod guided;
 mod requests;
 mod runners;
 mod text;
