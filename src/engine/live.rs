@@ -70,7 +70,10 @@ impl Live {
         self.outputs.push(Output {
             seq,
             seed,
-            text: detokenizer.map(|detokenizer| TextState { detokenizer, stops: StopMatcher::new(stops) }),
+            text: detokenizer.map(|detokenizer| TextState {
+                detokenizer,
+                stops: StopMatcher::new(stops, crate::sampling::stop::StopText::Cut),
+            }),
             new_tokens: Vec::new(),
             new_text: String::new(),
             delivered: None,
