@@ -33,6 +33,12 @@ impl Gate {
         self.state.1.notify_all();
     }
 
+    /// Nothing must be under way.
+    pub fn close(&self) {
+        *self.state.0.lock().unwrap() = false;
+        while self.submitted.try_recv().is_ok() {}
+    }
+
     pub fn wait_for_submission(&self) {
         self.submitted.recv_timeout(Duration::from_secs(20)).unwrap();
     }
