@@ -82,14 +82,22 @@ impl Live {
     /// Takes the score of the prompt's token at `position`.
     pub fn score(&mut self, position: u32, found: TokenLogprob, result: &StepResult) {
         if let Some(token) = self.prompt.get(position as usize) {
-            self.prompt_logprobs.push(Logprob::new(*token, found, result));
+            self.prompt_logprobs.push(Logprob::new(*token, found, result, self.params.prompt_logprobs));
         }
     }
 
-    /// Takes a generated token of output `index`, with what was asked to be reported of it.
-    pub fn token(&mut self, index: usize, token: TokenId, logprob: Option<Logprob>, now: Instant) -> Verdict {
+    /// Takes a generated token of output `index`, with what `result` holds of it where the request asked.
+    pub fn token(
+        &mut self,
+        index: usize,
+        token: TokenId,
+        found: Option<TokenLogprob>,
+        result: &StepResult,
+        now: Instant,
+    ) -> Verdict {
         self.first_token.get_or_insert(now - self.arrived);
         self.usage.output_tokens += 1;
+        let logprob = found.map(|found| Logprob::new(token, found, result, self.params.logprobs));
         self.outputs[index].token(token, logprob, self.stop_tokens.contains(&token))
     }
 

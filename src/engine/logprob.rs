@@ -1,7 +1,8 @@
 //! How likely a token was, as it is reported to whoever asked.
 
 use crate::base::TokenId;
-use crate::runner::{StepResult, TokenLogprob, TopRange};
+use crate::runner::{StepResult, TokenLogprob};
+use crate::sampling::TopLogprobs;
 
 /// How likely a token was by the model's own logits: before temperature, penalties, biases, masks and filters, which decided what
 /// was chosen. So a token that was chosen may be an unlikely one here, and under a constraint even the likeliest ones may be
@@ -21,18 +22,21 @@ pub struct Logprob {
 }
 
 impl Logprob {
-    pub(super) fn new(token: TokenId, found: TokenLogprob, result: &StepResult) -> Self {
+    /// What was `found` of `token`, with the likeliest tokens of `result` that the request `wanted`: a runner that cannot select so
+    /// many brings all.
+    pub(super) fn new(token: TokenId, found: TokenLogprob, result: &StepResult, wanted: Option<TopLogprobs>) -> Self {
         let TokenLogprob { logprob, rank, top } = found;
-        Self { token, logprob, rank, top: likeliest(top, result) }
+        let most = match wanted {
+            None => 0,
+            Some(TopLogprobs::Most(count)) => count as usize,
+            Some(TopLogprobs::All) => usize::MAX,
+        };
+        let top = top.of(result).iter().take(most).map(|top| (top.token, top.logprob)).collect();
+        Self { token, logprob, rank, top }
     }
 
     /// The probability, from 0 to 1.
     pub fn probability(&self) -> f64 {
         self.logprob.exp()
     }
-}
-
-/// The tokens of `range` among those of `result`.
-fn likeliest(range: TopRange, result: &StepResult) -> Vec<(TokenId, f32)> {
-    range.of(result).iter().map(|top| (top.token, top.logprob)).collect()
 }

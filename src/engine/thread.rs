@@ -3,7 +3,6 @@
 use super::guided::Guides;
 use super::handle::{Command, LONGEST_WAIT, Shared};
 use super::live::Live;
-use super::logprob::Logprob;
 use super::obey::Drain;
 use super::output::Verdict;
 use super::settings::{EngineSettings, RunnerFactory};
@@ -275,9 +274,8 @@ impl Worker {
                 self.guides.token(seq, token);
                 // Tokens beyond a stop text find their output gone.
                 let Some(&owner) = self.sequences.get(&seq) else { return };
-                let logprob = logprob.map(|found| Logprob::new(token, found, &self.result));
-                let Some((live, index)) = self.live_of(seq) else { return };
-                match live.token(index, token, logprob, now) {
+                let Some(live) = self.live.get_mut(&owner.0) else { return };
+                match live.token(owner.1, token, logprob, &self.result, now) {
                     Verdict::End(reason) => self.end_by_host(seq, reason),
                     Verdict::GoOn if self.touched.last() != Some(&owner) => self.touched.push(owner),
                     Verdict::GoOn => {}
