@@ -130,9 +130,9 @@ pub mod trace;
 pub mod weights;
 
 pub use config::{EngineConfig, EngineOptions, KvDtype};
-pub use engine::{Engine, EngineHandle, Prompt, Request, RequestOutput, TokenEvent, TokenStream};
+pub use engine::{Engine, EngineHandle, Logprob, Prompt, Request, RequestOutput, TokenEvent, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use llm::Llm;
-pub use sampling::SamplingParams;
+pub use sampling::{Constraint, Grammar, SamplingParams, TopLogprobs};
 pub use sched::FinishReason;
 pub use text::ChatMessage;

@@ -3,7 +3,7 @@
 
 use octavo::model::files::ModelFiles;
 use octavo::model::text_files;
-use octavo::sampling::stop::StopMatcher;
+use octavo::sampling::stop::{StopMatcher, StopText};
 use octavo::text::{ChatMessage, ChatTemplate, Detokenizer, RenderOptions, TextFiles, Tokenizer, TokenizerFile};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -228,7 +228,7 @@ fn stops_are_found_in_streamed_text_wherever_tokens_end() {
         ("a</en</end>é🙂", "a</en", Some(1)),
     ] {
         let mut detokenizer = Detokenizer::new(tokenizer.clone(), true);
-        let (mut matcher, mut out) = (StopMatcher::new(&stops), String::new());
+        let (mut matcher, mut out) = (StopMatcher::new(&stops, StopText::Cut), String::new());
         for id in tokenizer.encode(text, false).unwrap() {
             out.push_str(matcher.push(detokenizer.push(id)).text);
         }

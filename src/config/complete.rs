@@ -73,6 +73,8 @@ pub struct EngineConfig {
     pub steps_per_submit: u16,
     /// See [`EngineOptions::max_waiting`].
     pub max_waiting: usize,
+    /// See [`EngineOptions::max_logprobs`].
+    pub max_logprobs: Option<u32>,
     /// See [`EngineOptions::binding_limit`].
     pub binding_limit: Option<u64>,
     /// See [`EngineOptions::checked_shaders`].
@@ -214,6 +216,7 @@ impl EngineConfig {
             max_in_flight: if options.sync { 1 } else { 2 },
             steps_per_submit: steps,
             max_waiting: options.max_waiting,
+            max_logprobs: options.max_logprobs,
             binding_limit: options.binding_limit,
             checked_shaders: options.checked_shaders,
             kv_bytes_per_token: kv_bytes_per_token(spec, options.kv_dtype),

@@ -64,6 +64,8 @@ pub struct EngineOptions {
     pub steps_per_submit: u16,
     /// Outputs that may wait for admission, `n` for a request with several; further ones are refused with [`ErrorKind::Busy`](crate::ErrorKind).
     pub max_waiting: usize,
+    /// Most of the likeliest tokens whose log-probabilities a request may ask for at each place; `None` sets no limit.
+    pub max_logprobs: Option<u32>,
     /// Lowers the device's limit on the bytes of one storage binding, so that small models are split as large ones
     /// are. For tests.
     pub binding_limit: Option<u64>,
@@ -99,6 +101,7 @@ impl Default for EngineOptions {
             sync: false,
             steps_per_submit: 4,
             max_waiting: 4096,
+            max_logprobs: Some(20),
             binding_limit: None,
             checked_shaders: false,
         }

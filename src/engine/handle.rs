@@ -4,9 +4,11 @@ use super::guided::{Compiled, Guidance};
 use super::request::{Prompt, Request, Scoring};
 use super::settings::EngineSettings;
 use super::stream::{TokenEvent, TokenStream};
+use super::vocabulary::{Prepared, Vocabulary};
 use crate::base::{RequestId, SeqId, TokenId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::{Metrics, MetricsSnapshot};
+use crate::runner::Capacity;
 use crate::sampling::SamplingParams;
 use crate::sched::Pause;
 use crate::text::Tokenizer;
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 pub struct EngineHandle {
     commands: mpsc::Sender<Command>,
     shared: Arc<Shared>,
-    tokenizer: Option<Tokenizer>,
+    vocabulary: Arc<Vocabulary>,
     max_model_len: usize,
     max_waiting: usize,
 }
@@ -76,6 +78,8 @@ pub(super) struct Submission {
     pub request: RequestId,
     pub prompt: Arc<[TokenId]>,
     pub params: SamplingParams,
+    /// What `params` mean for the model.
+    pub prepared: Prepared,
     pub seed: u64,
     pub cache_salt: Option<String>,
     pub scoring: Scoring,
@@ -108,12 +112,16 @@ pub(super) struct Canceller {
 }
 
 impl EngineHandle {
-    pub(super) fn new(tokenizer: Option<Tokenizer>, settings: &EngineSettings) -> (Self, mpsc::Receiver<Command>) {
+    pub(super) fn new(
+        tokenizer: Option<Tokenizer>,
+        settings: &EngineSettings,
+        capacity: &Capacity,
+    ) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel();
         let handle = Self {
             commands,
             shared: Arc::default(),
-            tokenizer,
+            vocabulary: Arc::new(Vocabulary::new(tokenizer, settings, capacity)),
             max_model_len: settings.scheduler.max_model_len,
             max_waiting: settings.max_waiting,
         };
@@ -137,8 +145,8 @@ impl EngineHandle {
     /// Queues a request and returns its events. Never blocks on the device.
     ///
     /// # Errors
-    /// Parameters out of range, a text that cannot be encoded, a full queue ([`ErrorKind::Busy`]), or an engine that
-    /// stopped. What only the engine thread can tell (a prompt that is empty, too long or outside the vocabulary)
+    /// Parameters out of range or beyond the vocabulary, a text that cannot be encoded, a full queue ([`ErrorKind::Busy`]), or an
+    /// engine that stopped. What only the engine thread can tell (a prompt that is empty, too long or outside the vocabulary)
     /// comes as the stream's first event.
     pub fn generate(&self, request: Request) -> Result<TokenStream> {
         let Request { prompt, params, cache_salt, scoring, priority, deadline } = request;
@@ -156,15 +164,20 @@ impl EngineHandle {
                 late.as_millis()
             )));
         }
-        if self.tokenizer.is_none() && !params.stop.is_empty() {
+        if self.tokenizer().is_none() && !params.stop.is_empty() {
             return Err(Error::config("stop texts need a tokenizer, which this model lacks; use stop_token_ids"));
         }
+        let prepared = self.vocabulary.prepare(&params)?;
         // Taken first: whoever tries again and again while the queue is full shall not encode the text each time.
         let place = self.take_place(params.n as usize)?;
-        let prompt: Arc<[TokenId]> = match prompt {
-            Prompt::Tokens(tokens) => tokens.into(),
-            Prompt::Text(text) => self.encode(&text)?.into(),
+        let mut prompt = match prompt {
+            Prompt::Tokens(tokens) => tokens,
+            Prompt::Text(text) => self.encode(&text)?,
         };
+        if let Some(most) = params.truncate_prompt_tokens {
+            prompt.drain(..prompt.len().saturating_sub(most as usize));
+        }
+        let prompt: Arc<[TokenId]> = prompt.into();
         let request = RequestId(self.shared.next_request.fetch_add(1, Ordering::Relaxed));
         let seed = params.seed.unwrap_or_else(|| self.shared.seeds.hash_one(request.0));
         let (events, receiver) = stream_channel::unbounded();
@@ -172,13 +185,14 @@ impl EngineHandle {
             request,
             prompt: prompt.clone(),
             params,
+            prepared,
             seed,
             cache_salt,
             scoring,
             priority,
             deadline,
             events,
-            tokenizer: self.tokenizer.clone(),
+            tokenizer: self.tokenizer().cloned(),
             arrived,
             place,
         };
@@ -239,7 +253,7 @@ impl EngineHandle {
     /// # Errors
     /// No tokenizer, or text that it cannot express.
     pub fn encode(&self, text: &str) -> Result<Vec<TokenId>> {
-        match &self.tokenizer {
+        match self.tokenizer() {
             Some(tokenizer) => tokenizer.encode(text, true),
             None => Err(Error::config("this model came without a tokenizer; give the prompt as token ids")),
         }
@@ -247,7 +261,7 @@ impl EngineHandle {
 
     /// The tokenizer, if the model has one.
     pub fn tokenizer(&self) -> Option<&Tokenizer> {
-        self.tokenizer.as_ref()
+        self.vocabulary.tokenizer()
     }
 
     /// Longest sequence, prompt and output together.

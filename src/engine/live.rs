@@ -1,62 +1,46 @@
-//! One accepted request on the engine thread: the text of its outputs as they grow, its clock, and the events it sends.
+//! One accepted request on the engine thread: its outputs as they grow, its clock, and the events it sends.
 
 use super::handle::{QueuePlace, Submission};
+use super::logprob::Logprob;
+use super::output::{Output, Verdict};
 use super::stream::{Alternative, Finished, Timings, TokenEvent, Usage};
 use crate::base::{SeqId, TokenId};
 use crate::error::{Error, Result};
-use crate::sampling::stop::StopMatcher;
+use crate::runner::{StepResult, TokenLogprob};
+use crate::sampling::SamplingParams;
 use crate::sched::FinishReason;
-use crate::text::Detokenizer;
+use crate::text::{Detokenizer, Tokenizer};
 use futures::channel::mpsc::UnboundedSender;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What a token led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    GoOn,
-    /// A stop text is complete: the host must end the sequence.
-    StopText,
-}
 
 pub(super) struct Live {
     events: UnboundedSender<Result<TokenEvent>>,
+    prompt: Arc<[TokenId]>,
+    params: SamplingParams,
+    stop_tokens: Vec<TokenId>,
+    tokenizer: Option<Tokenizer>,
     /// One, or as many as the request asked for.
     outputs: Vec<Output>,
-    stop_tokens: Vec<TokenId>,
     usage: Usage,
-    prompt_logprobs: Vec<f64>,
+    prompt_logprobs: Vec<Logprob>,
     arrived: Instant,
     queue: Option<Duration>,
     first_token: Option<Duration>,
     place: Option<QueuePlace>,
 }
 
-/// One output under way.
-struct Output {
-    seq: SeqId,
-    seed: u64,
-    text: Option<TextState>,
-    /// What the next event will bring.
-    new_tokens: Vec<TokenId>,
-    new_text: String,
-    delivered: Option<Instant>,
-    tokens: usize,
-    end: Option<FinishReason>,
-}
-
-struct TextState {
-    detokenizer: Detokenizer,
-    stops: StopMatcher,
-}
-
 impl Live {
-    pub fn new(submission: Submission, stop_tokens: Vec<TokenId>) -> Self {
-        let Submission { prompt, events, arrived, place, .. } = submission;
+    pub fn new(submission: Submission) -> Self {
+        let Submission { prompt, params, prepared, events, tokenizer, arrived, place, .. } = submission;
         Self {
             events,
-            outputs: Vec::new(),
-            stop_tokens,
             usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
+            prompt,
+            tokenizer: tokenizer.filter(|_| params.detokenize),
+            params,
+            stop_tokens: prepared.stop_tokens,
+            outputs: Vec::new(),
             prompt_logprobs: Vec::new(),
             arrived,
             queue: None,
@@ -66,17 +50,11 @@ impl Live {
     }
 
     /// One more output, which `seq` generates.
-    pub fn add_output(&mut self, seq: SeqId, seed: u64, detokenizer: Option<Detokenizer>, stops: &[String]) {
-        self.outputs.push(Output {
-            seq,
-            seed,
-            text: detokenizer.map(|detokenizer| TextState { detokenizer, stops: StopMatcher::new(stops) }),
-            new_tokens: Vec::new(),
-            new_text: String::new(),
-            delivered: None,
-            tokens: 0,
-            end: None,
-        });
+    pub fn add_output(&mut self, seq: SeqId, seed: u64) {
+        let tokenizer = self.tokenizer.clone();
+        let text =
+            tokenizer.map(|tokenizer| Detokenizer::after(tokenizer, &self.prompt, self.params.skip_special_tokens));
+        self.outputs.push(Output::new(seq, seed, text, &self.params));
     }
 
     /// Sequences that generate for it still.
@@ -101,52 +79,38 @@ impl Live {
         self.usage.preemptions += 1;
     }
 
-    pub fn score(&mut self, logprob: f64) {
-        self.prompt_logprobs.push(logprob);
+    /// Takes the score of the prompt's token at `position`.
+    pub fn score(&mut self, position: u32, found: TokenLogprob, result: &StepResult) {
+        if let Some(token) = self.prompt.get(position as usize) {
+            self.prompt_logprobs.push(Logprob::new(*token, found, result, self.params.prompt_logprobs));
+        }
     }
 
-    /// Takes a generated token of output `index`.
-    pub fn token(&mut self, index: usize, token: TokenId, now: Instant) -> Verdict {
+    /// Takes a generated token of output `index`, with what `result` holds of it where the request asked.
+    pub fn token(
+        &mut self,
+        index: usize,
+        token: TokenId,
+        found: Option<TokenLogprob>,
+        result: &StepResult,
+        now: Instant,
+    ) -> Verdict {
         self.first_token.get_or_insert(now - self.arrived);
         self.usage.output_tokens += 1;
-        let output = &mut self.outputs[index];
-        output.tokens += 1;
-        output.new_tokens.push(token);
-        let Some(TextState { detokenizer, stops }) = &mut output.text else { return Verdict::GoOn };
-        // A token that ends the output is not part of its text.
-        if self.stop_tokens.contains(&token) {
-            return Verdict::GoOn;
-        }
-        let step = stops.push(detokenizer.push(token));
-        output.new_text.push_str(step.text);
-        if step.hit.is_some() { Verdict::StopText } else { Verdict::GoOn }
+        let logprob = found.map(|found| Logprob::new(token, found, result, self.params.logprobs));
+        self.outputs[index].token(token, logprob, self.stop_tokens.contains(&token))
     }
 
     /// Sends what is new in output `index`, and says how long after the tokens before.
     pub fn flush(&mut self, index: usize, now: Instant) -> Option<Duration> {
-        let output = &mut self.outputs[index];
-        if output.new_tokens.is_empty() && output.new_text.is_empty() {
-            return None;
-        }
-        let gap = output.delivered.replace(now).map(|before| now - before);
-        let (token_ids, text) = (std::mem::take(&mut output.new_tokens), std::mem::take(&mut output.new_text));
-        self.send(Ok(TokenEvent::Delta { index, token_ids, text }));
+        let (event, gap) = self.outputs[index].take_news(index, now)?;
+        self.send(Ok(event));
         gap
     }
 
     /// Output `index` has come to its end; what was held back of it is sent. True if it was the last.
-    pub fn end(&mut self, index: usize, mut reason: FinishReason, now: Instant) -> bool {
-        let output = &mut self.outputs[index];
-        if let Some(TextState { detokenizer, stops }) = &mut output.text {
-            // Half a character at the very end becomes U+FFFD, which may complete a stop text.
-            let step = stops.push(detokenizer.finish());
-            output.new_text.push_str(step.text);
-            if step.hit.is_some() && reason == FinishReason::Length {
-                reason = FinishReason::Stop;
-            }
-            output.new_text.push_str(&stops.finish());
-        }
-        output.end = Some(reason);
+    pub fn end(&mut self, index: usize, reason: FinishReason, now: Instant) -> bool {
+        self.outputs[index].finish(reason);
         self.flush(index, now);
         self.open().next().is_none()
     }
@@ -160,10 +124,11 @@ impl Live {
             output_tokens: output.tokens,
         });
         let mut ends: Vec<Alternative> = ends.collect();
-        let fault = ends.iter().map(|end| end.finish_reason).find(|reason| reason.is_fault());
+        let fault = (0..).zip(&ends).find(|(_, end)| end.finish_reason.is_fault()).map(|(index, end)| (index, *end));
+        let error = fault.map(|(index, end)| self.fault(index, end));
         let first = ends.remove(0);
         let finished = Finished {
-            reason: fault.unwrap_or(first.finish_reason),
+            reason: fault.map_or(first.finish_reason, |(_, end)| end.finish_reason),
             usage: self.usage,
             timings: Timings { queue: self.queue.unwrap_or(total), first_token: self.first_token, total },
             seed: first.seed,
@@ -171,17 +136,7 @@ impl Live {
             alternatives: ends,
         };
         record(&finished);
-        let event = match fault {
-            Some(FinishReason::Stalled) => Err(Error::bug(
-                "the request was ended because it stood in front of all others for too many steps without getting any \
-                 further, which is a defect of octavo; a trace of the run (--trace) would show why",
-            )),
-            Some(_) => Err(Error::bug(
-                "the model's output was not finite, so no token could be chosen; the weights may be damaged, or a \
-                 kernel is wrong on this device (`octavo doctor` tells)",
-            )),
-            None => Ok(TokenEvent::Finished(finished)),
-        };
+        let event = error.map_or(Ok(TokenEvent::Finished(finished)), Err);
         // A stream that is gone has already asked for the cancel.
         let _ = self.events.unbounded_send(event);
     }
@@ -193,6 +148,28 @@ impl Live {
             self.flush(index, now);
         });
         self.send(Err(error));
+    }
+
+    /// What to tell of an output that could not go on.
+    fn fault(&self, index: usize, end: Alternative) -> Error {
+        match end.finish_reason {
+            FinishReason::Stalled => Error::bug(
+                "the request was ended because it stood in front of all others for too many steps without getting any \
+                 further, which is a defect of octavo; a trace of the run (--trace) would show why",
+            ),
+            FinishReason::NothingAllowed => {
+                let output = if self.params.n > 1 { format!("output {} has ", index + 1) } else { "there is ".into() };
+                Error::config(format!(
+                    "{output}no token that may come as its token number {}: {} forbid all of them; loosen them",
+                    end.output_tokens + 1,
+                    self.params.restrictions().join(", ")
+                ))
+            }
+            _ => Error::bug(
+                "the model's output was not finite, so no token could be chosen; the weights may be damaged, or a \
+                 kernel is wrong on this device (`octavo doctor` tells)",
+            ),
+        }
     }
 
     fn send(&self, event: Result<TokenEvent>) {

@@ -14,15 +14,19 @@ mod handle;
 mod hub;
 mod live;
 mod locate;
+mod logprob;
 mod obey;
+mod output;
 mod recover;
 mod request;
 mod settings;
 mod stream;
 mod thread;
+mod vocabulary;
 
 pub use handle::EngineHandle;
 pub use locate::locate_model;
+pub use logprob::Logprob;
 pub use request::{Prompt, Request, Scoring};
 pub use settings::{EngineSettings, RebuildPolicy, RunnerFactory};
 pub use stream::{
@@ -63,7 +67,7 @@ impl Engine {
         let capacity = runner.capacity();
         let scheduler = Scheduler::new(settings.scheduler.clone(), capacity)?;
         let deadline = settings.shutdown_deadline;
-        let (handle, commands) = EngineHandle::new(tokenizer, &settings);
+        let (handle, commands) = EngineHandle::new(tokenizer, &settings, &capacity);
         let trace = settings.trace.as_deref();
         let tracer = trace.map(|path| Tracer::create(path, &settings.scheduler, &capacity)).transpose()?;
         let shared = handle.shared().clone();

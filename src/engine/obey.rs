@@ -4,11 +4,9 @@ use super::handle::{Command, Submission};
 use super::live::Live;
 use super::request::Scoring;
 use super::thread::{Next, Worker};
-use crate::base::{RequestId, SeqId, TokenId};
+use crate::base::{RequestId, SeqId};
 use crate::error::Result;
-use crate::sampling::SamplingRow;
 use crate::sched::{FinishReason, NewSequence, Pause};
-use crate::text::Detokenizer;
 use crate::trace::Call;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -127,17 +125,17 @@ impl Worker {
     }
 
     fn add(&mut self, submission: Submission) {
-        let (request, outputs) = (submission.request, submission.params.n);
-        let stop_tokens = self.stop_tokens(&submission);
-        let template = self.sequence(&submission, &stop_tokens);
-        let (params, seed, tokenizer) = (submission.params.clone(), submission.seed, submission.tokenizer.clone());
-        let prompt = submission.prompt.clone();
-        let mut live = Live::new(submission, stop_tokens.clone());
+        let (request, outputs, seed) = (submission.request, submission.params.n, submission.seed);
+        let template = self.sequence(&submission);
+        let constrained = submission.params.constraint.is_some().then(|| submission.params.clone());
+        let mut live = Live::new(submission);
         let mut first = None;
         for index in 0..outputs {
             let seed = seed.wrapping_add(u64::from(index));
             let new = NewSequence {
-                sampling: SamplingRow::new(&params, seed, &stop_tokens),
+                sampling: template.sampling.with_seed(seed),
+                // The prompt is the same for all of them: it is scored once.
+                score: template.score && index == 0,
                 fork_of: first,
                 ..template.clone()
             };
@@ -149,8 +147,7 @@ impl Worker {
                     }
                     first.get_or_insert(seq);
                     self.sequences.insert(seq, (request, index as usize));
-                    let text = |tokenizer| Detokenizer::after(tokenizer, &prompt, true);
-                    live.add_output(seq, seed, tokenizer.clone().map(text), &params.stop);
+                    live.add_output(seq, seed);
                 }
                 // What refuses one output refuses the first, so no other one is left behind.
                 Err(error) => {
@@ -161,36 +158,31 @@ impl Worker {
         }
         self.shared.metrics().requests += 1;
         self.live.insert(request, live);
-        self.begin_guidance(request, &params, template.max_tokens as usize);
+        if let Some(params) = constrained {
+            self.begin_guidance(request, &params, template.max_tokens as usize);
+        }
         self.emit();
         self.record_state();
     }
 
-    fn stop_tokens(&self, submission: &Submission) -> Vec<TokenId> {
-        let mut stop_tokens = submission.params.stop_token_ids.clone();
-        if !submission.params.ignore_eos {
-            stop_tokens.extend(&self.settings.end_tokens);
-        }
-        stop_tokens
-    }
-
-    fn sequence(&self, submission: &Submission, stop_tokens: &[TokenId]) -> NewSequence {
-        let params = &submission.params;
-        let score = submission.scoring == Scoring::Prompt;
+    fn sequence(&self, submission: &Submission) -> NewSequence {
+        let (params, prepared) = (&submission.params, &submission.prepared);
+        let only_score = submission.scoring == Scoring::Prompt;
         let room = self.settings.scheduler.max_model_len.saturating_sub(submission.prompt.len()).max(1);
-        let max_tokens = if score { 0 } else { params.max_tokens.unwrap_or(u32::try_from(room).unwrap_or(u32::MAX)) };
+        let max_tokens = params.max_tokens.unwrap_or(u32::try_from(room).unwrap_or(u32::MAX));
         let micros = |time: Instant| time.saturating_duration_since(self.clock).as_micros() as u64;
-        let sampling = SamplingRow::new(params, submission.seed, stop_tokens);
+        let (prompt, max_tokens) = (submission.prompt.to_vec(), if only_score { 0 } else { max_tokens });
         NewSequence {
-            stop_tokens: stop_tokens.to_vec(),
+            lists: prepared.lists.clone(),
+            stop_tokens: prepared.stop_tokens.clone(),
             cache_salt: submission.cache_salt.clone(),
-            score,
+            score: only_score || params.prompt_logprobs.is_some(),
             arrival_micros: micros(submission.arrived),
             priority: submission.priority,
             deadline_micros: submission.deadline.map(micros),
             // Its grammar is compiled first.
             held: params.constraint.is_some(),
-            ..NewSequence::new(submission.request, submission.prompt.to_vec(), max_tokens, sampling)
+            ..NewSequence::new(submission.request, prompt, max_tokens, prepared.row)
         }
     }
 

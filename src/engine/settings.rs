@@ -22,6 +22,8 @@ pub struct EngineSettings {
     pub end_tokens: Vec<TokenId>,
     /// Requests that may wait for admission.
     pub max_waiting: usize,
+    /// Most of the likeliest tokens that a request may ask for at each place; `None` sets no limit.
+    pub max_logprobs: Option<u32>,
     /// What to do when the device is lost.
     pub rebuild: RebuildPolicy,
     /// Time that one submission of decode steps shall take: longer ones delay whoever comes next.
@@ -52,6 +54,7 @@ impl EngineSettings {
             scheduler: SchedulerConfig::for_capacity(&capacity),
             end_tokens: Vec::new(),
             max_waiting: 4096,
+            max_logprobs: Some(20),
             rebuild: RebuildPolicy { attempts: 3, first_pause: Duration::from_millis(200) },
             submit_budget: Duration::from_millis(100),
             shutdown_deadline: Duration::from_secs(5),
@@ -96,6 +99,7 @@ impl EngineSettings {
         };
         settings.end_tokens = end_tokens;
         settings.max_waiting = config.max_waiting;
+        settings.max_logprobs = config.max_logprobs;
         settings.trace = config.trace.clone();
         Ok(settings)
     }

@@ -1,6 +1,7 @@
 //! The outside end of a request: a stream of token events, and the output that they add up to.
 
 use super::handle::Canceller;
+use super::logprob::Logprob;
 use crate::base::TokenId;
 use crate::error::{Error, Result};
 use crate::sched::FinishReason;
@@ -21,8 +22,10 @@ pub enum TokenEvent {
         index: usize,
         /// New tokens; may be empty where only held-back text became clear.
         token_ids: Vec<TokenId>,
-        /// New text; may be empty. Never part of a character, never part of a stop text.
+        /// New text; may be empty. Never part of a character, never part of a stop text that is cut off.
         text: String,
+        /// How likely each of the new tokens was; empty unless the request [asked](crate::SamplingParams::logprobs).
+        logprobs: Vec<Logprob>,
     },
     /// The end; nothing follows.
     Finished(Finished),
@@ -39,9 +42,9 @@ pub struct Finished {
     pub timings: Timings,
     /// The seed of the draws, chosen by the engine where the request left it open.
     pub seed: u64,
-    /// Log-probability of each prompt token but the first; empty unless the request asked for
-    /// [scores](super::Request::score).
-    pub prompt_logprobs: Vec<f64>,
+    /// How likely each prompt token but the first was; empty unless the request asked for
+    /// [scores](super::Request::score) or for [`prompt_logprobs`](crate::SamplingParams::prompt_logprobs).
+    pub prompt_logprobs: Vec<Logprob>,
     /// The ends of the other outputs, where the request asked for several.
     pub alternatives: Vec<Alternative>,
 }
@@ -183,8 +186,11 @@ pub struct RequestOutput {
     pub prompt_token_ids: Vec<TokenId>,
     /// Generated tokens, the end token included.
     pub token_ids: Vec<TokenId>,
-    /// Generated text, without end tokens and stop texts.
+    /// Generated text, without end tokens and stop texts unless the request [keeps](crate::SamplingParams::include_stop_str_in_output)
+    /// them.
     pub text: String,
+    /// How likely each generated token was; empty unless the request [asked](crate::SamplingParams::logprobs).
+    pub logprobs: Vec<Logprob>,
     /// Why it ended.
     pub finish_reason: FinishReason,
     /// Token counts.
@@ -194,7 +200,7 @@ pub struct RequestOutput {
     /// The seed of the draws.
     pub seed: u64,
     /// See [`Finished::prompt_logprobs`].
-    pub prompt_logprobs: Vec<f64>,
+    pub prompt_logprobs: Vec<Logprob>,
     /// The second to the last output, where the request asked for several.
     pub alternatives: Vec<AlternativeOutput>,
 }
@@ -204,8 +210,10 @@ pub struct RequestOutput {
 pub struct AlternativeOutput {
     /// Generated tokens, the end token included.
     pub token_ids: Vec<TokenId>,
-    /// Generated text, without end tokens and stop texts.
+    /// Generated text, see [`RequestOutput::text`].
     pub text: String,
+    /// How likely each generated token was, see [`RequestOutput::logprobs`].
+    pub logprobs: Vec<Logprob>,
     /// Why it ended.
     pub finish_reason: FinishReason,
     /// The seed of its draws: that of the request plus its number.
@@ -216,7 +224,15 @@ pub struct AlternativeOutput {
 #[derive(Clone, Debug, Default)]
 pub struct OutputBuilder {
     prompt: Vec<TokenId>,
-    outputs: Vec<(Vec<TokenId>, String)>,
+    outputs: Vec<Parts>,
+}
+
+/// What there is of one output.
+#[derive(Clone, Debug, Default)]
+struct Parts {
+    token_ids: Vec<TokenId>,
+    text: String,
+    logprobs: Vec<Logprob>,
 }
 
 impl OutputBuilder {
@@ -228,23 +244,25 @@ impl OutputBuilder {
     /// Takes the next event; the last one gives the output.
     pub fn take(&mut self, event: TokenEvent) -> Option<RequestOutput> {
         match event {
-            TokenEvent::Delta { index, token_ids, text } => {
-                let (all_ids, all_text) = self.output(index);
-                all_ids.extend(token_ids);
-                all_text.push_str(&text);
+            TokenEvent::Delta { index, token_ids, text, logprobs } => {
+                let parts = self.output(index);
+                parts.token_ids.extend(token_ids);
+                parts.text.push_str(&text);
+                parts.logprobs.extend(logprobs);
                 None
             }
             TokenEvent::Finished(Finished { reason, usage, timings, seed, prompt_logprobs, alternatives }) => {
                 let alternatives = (1..).zip(alternatives).map(|(index, end)| {
-                    let (token_ids, text) = std::mem::take(self.output(index));
-                    AlternativeOutput { token_ids, text, finish_reason: end.finish_reason, seed: end.seed }
+                    let Parts { token_ids, text, logprobs } = std::mem::take(self.output(index));
+                    AlternativeOutput { token_ids, text, logprobs, finish_reason: end.finish_reason, seed: end.seed }
                 });
                 let alternatives = alternatives.collect();
-                let (token_ids, text) = std::mem::take(self.output(0));
+                let Parts { token_ids, text, logprobs } = std::mem::take(self.output(0));
                 Some(RequestOutput {
                     prompt_token_ids: std::mem::take(&mut self.prompt),
                     token_ids,
                     text,
+                    logprobs,
                     finish_reason: reason,
                     usage,
                     timings,
@@ -256,7 +274,7 @@ impl OutputBuilder {
         }
     }
 
-    fn output(&mut self, index: usize) -> &mut (Vec<TokenId>, String) {
+    fn output(&mut self, index: usize) -> &mut Parts {
         if self.outputs.len() <= index {
             self.outputs.resize_with(index + 1, Default::default);
         }

@@ -2,13 +2,14 @@
 
 use super::guided::Guides;
 use super::handle::{Command, LONGEST_WAIT, Shared};
-use super::live::{Live, Verdict};
+use super::live::Live;
 use super::obey::Drain;
+use super::output::Verdict;
 use super::settings::{EngineSettings, RunnerFactory};
 use crate::base::{RequestId, SeqId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::StepShare;
-use crate::runner::{Capacity, ModelRunner, RunError, StepResult, Wait};
+use crate::runner::{Capacity, ModelRunner, RunError, StepResult, TokenLogprob, Wait};
 use crate::sched::plan::StepPlan;
 use crate::sched::{FinishReason, SchedEvent, Scheduler};
 use crate::trace::{Call, Tracer};
@@ -157,7 +158,7 @@ impl Worker {
         self.guides.forget(seq);
         let Some((request, index)) = self.sequences.remove(&seq) else { return };
         // A retired step proves little: the step that kills the device may come after it each time.
-        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+        if matches!(reason, FinishReason::Stop | FinishReason::Length | FinishReason::Repetition) {
             self.losses = 0;
         }
         let Some(live) = self.live.get_mut(&request) else { return };
@@ -263,18 +264,19 @@ impl Worker {
                     live.preempted();
                 }
             }
-            SchedEvent::Score { seq, logprob, .. } => {
-                if let Some((live, _)) = self.live_of(seq) {
-                    live.score(logprob);
+            SchedEvent::Score { seq, position, logprob, rank, top } => {
+                let Some((request, _)) = self.sequences.get(&seq) else { return };
+                if let Some(live) = self.live.get_mut(request) {
+                    live.score(position, TokenLogprob { logprob, rank, top }, &self.result);
                 }
             }
-            SchedEvent::Token { seq, token, .. } => {
-                let Some(&owner) = self.sequences.get(&seq) else { return };
+            SchedEvent::Token { seq, token, logprob } => {
                 self.guides.token(seq, token);
                 // Tokens beyond a stop text find their output gone.
-                let Some((live, index)) = self.live_of(seq) else { return };
-                match live.token(index, token, now) {
-                    Verdict::StopText => self.end_by_host(seq, FinishReason::Stop),
+                let Some(&owner) = self.sequences.get(&seq) else { return };
+                let Some(live) = self.live.get_mut(&owner.0) else { return };
+                match live.token(owner.1, token, logprob, &self.result, now) {
+                    Verdict::End(reason) => self.end_by_host(seq, reason),
                     Verdict::GoOn if self.touched.last() != Some(&owner) => self.touched.push(owner),
                     Verdict::GoOn => {}
                 }

@@ -8,8 +8,8 @@ pub use params::{ParamsPerPrompt, default_params};
 use crate::base::TokenId;
 use crate::config::{EngineConfig, EngineOptions, LoadProgress, LoadStage, RunnerInfo};
 use crate::engine::{
-    Engine, EngineHandle, EngineSettings, OutputBuilder, Prompt, Request, RequestOutput, RunnerFactory, TokenEvent,
-    TokenStream, locate_model,
+    Engine, EngineHandle, EngineSettings, Logprob, OutputBuilder, Prompt, Request, RequestOutput, RunnerFactory,
+    TokenEvent, TokenStream, locate_model,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::files::ModelFiles;
@@ -213,8 +213,8 @@ impl Llm {
             }
         };
         let mut flow = Flow::GoOn;
-        if let TokenEvent::Delta { index: output, token_ids, text } = &event {
-            flow = watch(index, RunNews::Delta { output: *output, token_ids, text });
+        if let TokenEvent::Delta { index: output, token_ids, text, logprobs } = &event {
+            flow = watch(index, RunNews::Delta { output: *output, token_ids, text, logprobs });
             if flow == Flow::Abandon {
                 return flow;
             }
@@ -269,7 +269,7 @@ impl Llm {
         let output = self.engine.generate(Request::score(prompt))?.wait()?;
         let expected = output.prompt_token_ids.len() - 1;
         match output.prompt_logprobs.len() == expected {
-            true => Ok(output.prompt_logprobs),
+            true => Ok(output.prompt_logprobs.iter().map(|token| token.logprob).collect()),
             false => Err(Error::bug(format!("{} scores came for {expected} tokens", output.prompt_logprobs.len()))),
         }
     }
@@ -286,6 +286,8 @@ pub enum RunNews<'a> {
         token_ids: &'a [TokenId],
         /// New text.
         text: &'a str,
+        /// How likely each new token was, where the request asked.
+        logprobs: &'a [Logprob],
     },
     /// The end of this request.
     Finished(Result<RequestOutput>),

@@ -5,13 +5,13 @@ use crate::model::generation::GenerationDefaults;
 use crate::sampling::SamplingParams;
 
 /// What a model's makers suggest (`generation_config.json`, or the sampling keys of a GGUF file), and greedy decoding where they
-/// say nothing. As in transformers, `do_sample: false` means greedy, and sampling without a temperature means 1. A repetition
-/// penalty is not supported yet and warned of.
+/// say nothing. As in transformers, `do_sample: false` means greedy, sampling without a temperature means 1, and a repetition
+/// penalty counts for greedy decoding too.
 pub fn default_params(defaults: &GenerationDefaults) -> SamplingParams {
-    if let Some(penalty) = defaults.repetition_penalty.filter(|penalty| *penalty != 1.0) {
-        log::warn!("the model suggests a repetition penalty of {penalty}, which octavo does not apply yet");
+    let mut greedy = SamplingParams::default();
+    if let Some(penalty) = defaults.repetition_penalty {
+        greedy.repetition_penalty = penalty as f32;
     }
-    let greedy = SamplingParams::default();
     let sample = defaults.do_sample.unwrap_or(defaults.temperature.is_some());
     if !sample {
         return greedy;
@@ -90,5 +90,14 @@ mod tests {
         assert!(default_params(&GenerationDefaults { top_k: Some(50), ..Default::default() }).is_greedy());
         let bare = GenerationDefaults { do_sample: Some(true), ..GenerationDefaults::default() };
         assert_eq!(default_params(&bare).temperature, 1.0);
+    }
+
+    #[test]
+    fn a_suggested_repetition_penalty_counts_with_and_without_sampling() {
+        for do_sample in [Some(true), Some(false), None] {
+            let said = GenerationDefaults { do_sample, repetition_penalty: Some(1.2), ..GenerationDefaults::default() };
+            assert_eq!(default_params(&said).repetition_penalty, 1.2);
+        }
+        assert_eq!(default_params(&GenerationDefaults::default()).repetition_penalty, 1.0);
     }
 }

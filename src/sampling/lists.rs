@@ -2,6 +2,9 @@
 
 use crate::base::TokenId;
 
+/// Words that each slot has for its lists on the device; longer ones are refused.
+pub const MAX_LIST_WORDS: usize = 4096;
+
 /// The parts of a request's sampling that have no fixed size. They are sent to the device when the request gets its slot.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SamplingLists {

@@ -106,6 +106,14 @@ impl SamplingRow {
         self
     }
 
+    /// The same row with draws of its own.
+    #[must_use]
+    pub const fn with_seed(mut self, seed: u64) -> Self {
+        self.seed_low = seed as u32;
+        self.seed_high = (seed >> 32) as u32;
+        self
+    }
+
     /// Whether the host sends a mask for each token.
     pub const fn is_guided(&self) -> bool {
         self.flags & IS_GUIDED != 0

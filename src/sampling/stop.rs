@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 /// nothing depends on how the text was cut into pieces.
 pub struct StopMatcher {
     nodes: Vec<Node>,
+    keep: StopText,
     state: usize,
     /// Text that may become a stop, and during a push all text not given out.
     held: String,
@@ -20,12 +21,21 @@ pub struct StopMatcher {
     hit: Option<usize>,
 }
 
+/// What becomes of the stop that ends a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopText {
+    /// It is cut off.
+    Cut,
+    /// It is kept, and so nothing has to be held back.
+    Kept,
+}
+
 /// What a piece of text led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopStep<'a> {
     /// Text that is safe to show now.
     pub text: &'a str,
-    /// Index of the stop that ended the output; `text` ends right before it, and nothing follows.
+    /// Index of the stop that ended the output; `text` ends right before it, or with it where it is kept, and nothing follows.
     pub hit: Option<usize>,
 }
 
@@ -42,7 +52,7 @@ struct Node {
 
 impl StopMatcher {
     /// Watches for `stops`. Empty ones are ignored.
-    pub fn new(stops: &[String]) -> Self {
+    pub fn new(stops: &[String], keep: StopText) -> Self {
         let mut nodes = vec![Node::default()];
         for (index, stop) in stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty()) {
             let mut at = 0;
@@ -56,7 +66,7 @@ impl StopMatcher {
             nodes[at].ends.get_or_insert((index, stop.len()));
         }
         link(&mut nodes);
-        Self { nodes, state: 0, held: String::new(), emitted: String::new(), hit: None }
+        Self { nodes, keep, state: 0, held: String::new(), emitted: String::new(), hit: None }
     }
 
     /// Takes the next piece of text and returns what can be shown.
@@ -66,6 +76,24 @@ impl StopMatcher {
             self.advance(text);
         }
         StopStep { text: &self.emitted, hit: self.hit }
+    }
+
+    /// Takes a piece of text in which no stop may be complete yet, and returns what can be shown. A stop that begins in it still
+    /// counts.
+    pub fn pass(&mut self, text: &str) -> &str {
+        self.emitted.clear();
+        if self.hit.is_none() {
+            self.held.push_str(text);
+            for byte in text.bytes() {
+                self.state = step(&self.nodes, self.state, byte);
+            }
+            // At the end of a stop that did not count, only what may begin another one matters.
+            while self.nodes[self.state].children.is_empty() && self.state != 0 {
+                self.state = self.nodes[self.state].fallback;
+            }
+            self.give_out();
+        }
+        &self.emitted
     }
 
     /// Ends the text: returns what was held back, which is nothing after a stop.
@@ -85,14 +113,21 @@ impl StopMatcher {
         for (place, byte) in text.bytes().enumerate() {
             self.state = step(&self.nodes, self.state, byte);
             if let Some((index, length)) = self.nodes[self.state].ends {
-                self.emitted.push_str(&self.held[..before + place + 1 - length]);
+                let cut = if self.keep == StopText::Cut { length } else { 0 };
+                self.emitted.push_str(&self.held[..before + place + 1 - cut]);
                 self.held.clear();
                 self.hit = Some(index);
                 return;
             }
         }
+        self.give_out();
+    }
+
+    /// Moves what can no longer become part of a stop from `held` to `emitted`.
+    fn give_out(&mut self) {
         // A stop begins at a character border, so what begins one does too.
-        let safe = self.held.len() - self.nodes[self.state].depth;
+        let waits = if self.keep == StopText::Cut { self.nodes[self.state].depth } else { 0 };
+        let safe = self.held.len() - waits;
         self.emitted.push_str(&self.held[..safe]);
         self.held.drain(..safe);
     }
@@ -145,9 +180,13 @@ mod tests {
         texts.iter().map(|text| text.to_string()).collect()
     }
 
-    /// What may be shown of `text`, and the stop hit, by trying every end and every stop.
-    fn oracle(stops: &[String], text: &str) -> (String, Option<usize>) {
-        for end in 0..=text.len() {
+    fn cutting(texts: &[&str]) -> StopMatcher {
+        StopMatcher::new(&stops(texts), StopText::Cut)
+    }
+
+    /// What may be shown of `text`, and the stop hit, by trying every end after the first `passed` bytes and every stop.
+    fn oracle(stops: &[String], text: &str, passed: usize) -> (String, Option<usize>) {
+        for end in passed + 1..=text.len() {
             let ending = stops.iter().enumerate().filter(|(_, stop)| text.as_bytes()[..end].ends_with(stop.as_bytes()));
             if let Some((index, stop)) = ending.min_by_key(|(index, stop)| (usize::MAX - stop.len(), *index)) {
                 return (text[..end - stop.len()].to_string(), Some(index));
@@ -161,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_stop_over_three_pieces_is_cut_out() {
-        let mut matcher = StopMatcher::new(&stops(&["</tool>", "\n\n"]));
+        let mut matcher = cutting(&["</tool>", "\n\n"]);
         assert_eq!(matcher.push("ok <"), StopStep { text: "ok ", hit: None });
         assert_eq!(matcher.push("/to"), StopStep { text: "", hit: None });
         assert_eq!(matcher.push("ol>more"), StopStep { text: "", hit: Some(0) });
@@ -171,7 +210,7 @@ mod tests {
 
     #[test]
     fn only_what_may_become_a_stop_waits() {
-        let mut matcher = StopMatcher::new(&stops(&["abac"]));
+        let mut matcher = cutting(&["abac"]);
         assert_eq!(matcher.push("xaba").text, "x");
         assert_eq!(matcher.push("b").text, "ab", "aba-b leaves ab as the beginning of a stop");
         assert_eq!(matcher.push("z").text, "abz");
@@ -181,17 +220,39 @@ mod tests {
 
     #[test]
     fn without_stops_text_passes() {
-        let mut matcher = StopMatcher::new(&[]);
+        let mut matcher = cutting(&[]);
         assert_eq!(matcher.push("text"), StopStep { text: "text", hit: None });
         assert_eq!(matcher.finish(), "");
     }
 
     #[test]
     fn a_stop_within_another_ends_first() {
-        let mut matcher = StopMatcher::new(&stops(&["abcd", "bc"]));
+        let mut matcher = cutting(&["abcd", "bc"]);
         assert_eq!(matcher.push("xabcd"), StopStep { text: "xa", hit: Some(1) });
-        let mut matcher = StopMatcher::new(&stops(&["c", "abc"]));
+        let mut matcher = cutting(&["c", "abc"]);
         assert_eq!(matcher.push("xabc"), StopStep { text: "x", hit: Some(1) });
+    }
+
+    #[test]
+    fn a_stop_that_is_kept_holds_nothing_back() {
+        let mut matcher = StopMatcher::new(&stops(&["</tool>"]), StopText::Kept);
+        assert_eq!(matcher.push("ok </to"), StopStep { text: "ok </to", hit: None });
+        assert_eq!(matcher.push("ol>more"), StopStep { text: "ol>", hit: Some(0) });
+        assert_eq!(matcher.push("more"), StopStep { text: "", hit: Some(0) });
+        assert_eq!(matcher.finish(), "");
+    }
+
+    #[test]
+    fn a_stop_that_does_not_count_yet_may_begin_one_that_does() {
+        let mut matcher = cutting(&["aba"]);
+        assert_eq!(matcher.pass("xaba"), "xab", "the last a may begin another one");
+        assert_eq!(matcher.push("ba"), StopStep { text: "", hit: Some(0) });
+        let mut matcher = cutting(&["ab", "abc"]);
+        assert_eq!(matcher.pass("ab"), "");
+        assert_eq!(matcher.push("c"), StopStep { text: "", hit: Some(1) });
+        let mut matcher = cutting(&["ab"]);
+        assert_eq!(matcher.pass("ab"), "ab");
+        assert_eq!(matcher.push("c"), StopStep { text: "c", hit: None });
     }
 
     proptest! {
@@ -200,18 +261,35 @@ mod tests {
         fn any_splitting_shows_what_the_oracle_shows(
             stops in prop::collection::vec("[abé€]{1,5}", 1..4),
             pieces in prop::collection::vec("[abé€]{0,4}", 0..12),
+            // Half the cases count stops from the start.
+            passing in prop_oneof![Just(0usize), 1usize..6],
+            kept in any::<bool>(),
         ) {
-            let mut matcher = StopMatcher::new(&stops);
-            let (mut text, mut shown) = (String::new(), String::new());
-            for piece in &pieces {
+            let keep = if kept { StopText::Kept } else { StopText::Cut };
+            let mut matcher = StopMatcher::new(&stops, keep);
+            let (mut text, mut shown, mut passed) = (String::new(), String::new(), 0);
+            // What is shown when the stops are kept: everything up to the end of the one that was hit.
+            let whole = |(cut, hit): (String, Option<usize>), text: &str| match (kept, hit) {
+                (false, _) => (cut, hit),
+                (true, None) => (text.to_owned(), None),
+                (true, Some(stop)) => (cut + &stops[stop], hit),
+            };
+            for (number, piece) in pieces.iter().enumerate() {
                 text.push_str(piece);
-                let step = matcher.push(piece);
-                shown.push_str(step.text);
-                prop_assert_eq!((shown.clone(), step.hit), oracle(&stops, &text));
+                let hit = if number < passing {
+                    passed = text.len();
+                    shown.push_str(matcher.pass(piece));
+                    None
+                } else {
+                    let step = matcher.push(piece);
+                    shown.push_str(step.text);
+                    step.hit
+                };
+                prop_assert_eq!((shown.clone(), hit), whole(oracle(&stops, &text, passed), &text));
             }
             let hit = matcher.hit();
             shown.push_str(&matcher.finish());
-            let expected = if hit.is_some() { oracle(&stops, &text).0 } else { text };
+            let expected = if hit.is_some() { whole(oracle(&stops, &text, passed), &text).0 } else { text };
             prop_assert_eq!(shown, expected);
         }
     }

@@ -14,13 +14,15 @@ use octavo::sampling::{SamplingParams, SamplingRow};
 use octavo::sched::FinishReason;
 use octavo::sched::plan::StepPlan;
 use octavo::text::Tokenizer;
-use runners::GatedRunner;
+use runners::{EditedRunner, GatedRunner, Rows};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 mod control;
+mod ends;
 mod faults;
 mod guided;
+mod logprobs;
 mod requests;
 mod runners;
 mod text;

@@ -107,7 +107,8 @@ fn scores_come_for_all_tokens_but_the_first() {
     for (len, stream) in streams {
         let output = stream.wait().unwrap();
         let expected: Vec<f64> = tokens[1..len].iter().map(|token| MockOptions::logprob(*token)).collect();
-        assert_eq!((output.prompt_logprobs, output.token_ids.len()), (expected, 0));
+        let found: Vec<f64> = output.prompt_logprobs.iter().map(|token| token.logprob).collect();
+        assert_eq!((found, output.token_ids.len()), (expected, 0));
     }
     assert_all_free(&engine);
 }

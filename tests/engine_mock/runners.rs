@@ -1,8 +1,11 @@
-//! A runner whose results wait for the test.
+//! Runners whose results wait for the test, or are changed by it.
 
+use octavo::base::SeqId;
 use octavo::runner::mock::{MockOptions, MockRunner};
 use octavo::runner::{Capacity, ModelRunner, RunError, StepResult, Wait};
+use octavo::sampling::SamplingRow;
 use octavo::sched::plan::StepPlan;
+use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
@@ -33,6 +36,12 @@ impl Gate {
         self.state.1.notify_all();
     }
 
+    /// Nothing must be under way.
+    pub fn close(&self) {
+        *self.state.0.lock().unwrap() = false;
+        while self.submitted.try_recv().is_ok() {}
+    }
+
     pub fn wait_for_submission(&self) {
         self.submitted.recv_timeout(Duration::from_secs(20)).unwrap();
     }
@@ -57,5 +66,40 @@ impl ModelRunner for GatedRunner {
         let open = self.state.0.lock().unwrap();
         let (open, _) = self.state.1.wait_timeout_while(open, limit, |open| !*open).unwrap();
         if *open { self.inner.poll(wait, result) } else { Ok(false) }
+    }
+}
+
+/// Sampling rows of all sequences so far.
+pub type Rows = HashMap<SeqId, SamplingRow>;
+
+/// A runner whose results pass through the test's hands.
+pub struct EditedRunner<F> {
+    inner: MockRunner,
+    rows: Rows,
+    edit: F,
+}
+
+impl<F: FnMut(&Rows, &mut StepResult) + Send> EditedRunner<F> {
+    pub fn new(mock: &MockOptions, edit: F) -> Self {
+        Self { inner: MockRunner::new(mock.clone()), rows: Rows::new(), edit }
+    }
+}
+
+impl<F: FnMut(&Rows, &mut StepResult) + Send> ModelRunner for EditedRunner<F> {
+    fn capacity(&self) -> Capacity {
+        self.inner.capacity()
+    }
+
+    fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError> {
+        self.rows.extend(plan.new_slots.iter().map(|init| (init.seq, init.sampling)));
+        self.inner.submit(plan)
+    }
+
+    fn poll(&mut self, wait: Wait, result: &mut StepResult) -> Result<bool, RunError> {
+        let came = self.inner.poll(wait, result)?;
+        if came {
+            (self.edit)(&self.rows, result);
+        }
+        Ok(came)
     }
 }

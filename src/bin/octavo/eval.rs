@@ -119,7 +119,7 @@ fn perplexity(llm: &Llm, tokens: &[TokenId]) -> Result<Perplexity> {
             RunNews::Delta { .. } => {}
             RunNews::Finished(Ok(output)) => {
                 bar.finished_one();
-                scores[index] = output.prompt_logprobs;
+                scores[index] = output.prompt_logprobs.iter().map(|token| token.logprob).collect();
             }
             RunNews::Finished(Err(error)) => {
                 failure = Some(error);
