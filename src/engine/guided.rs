@@ -194,13 +194,7 @@ impl Guides {
         params: &SamplingParams,
         room: usize,
     ) -> Result<()> {
-        let compiler = self.compiler.clone().ok_or_else(|| {
-            Error::config(format!(
-                "the request has a constraint ({}), but this engine makes none: build octavo with the feature `structured`, and \
-                 use a model with a tokenizer",
-                constraint.name()
-            ))
-        })?;
+        let compiler = self.compiler.clone().ok_or_else(|| Error::bug("a constraint without a compiler was let in"))?;
         let words = self.mask_words;
         let rules = Arc::new(Rules::new(params, words));
         let (constraint, whitespace, outputs) = (constraint.clone(), params.whitespace, params.n);

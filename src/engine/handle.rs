@@ -24,6 +24,8 @@ pub struct EngineHandle {
     commands: mpsc::Sender<Command>,
     shared: Arc<Shared>,
     vocabulary: Arc<Vocabulary>,
+    /// Whether constraints can be compiled.
+    guided: bool,
     max_model_len: usize,
     max_waiting: usize,
 }
@@ -122,6 +124,7 @@ impl EngineHandle {
             commands,
             shared: Arc::default(),
             vocabulary: Arc::new(Vocabulary::new(tokenizer, settings, capacity)),
+            guided: settings.guides.is_some(),
             max_model_len: settings.scheduler.max_model_len,
             max_waiting: settings.max_waiting,
         };
@@ -166,6 +169,13 @@ impl EngineHandle {
         }
         if self.tokenizer().is_none() && !params.stop.is_empty() {
             return Err(Error::config("stop texts need a tokenizer, which this model lacks; use stop_token_ids"));
+        }
+        if let Some(constraint) = params.constraint.as_ref().filter(|_| !self.guided) {
+            return Err(Error::config(format!(
+                "{} constrains the output, which this engine cannot do: build octavo with the feature `structured`, and use a model \
+                 with a tokenizer",
+                constraint.name()
+            )));
         }
         let prepared = self.vocabulary.prepare(&params)?;
         // Taken first: whoever tries again and again while the queue is full shall not encode the text each time.

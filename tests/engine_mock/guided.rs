@@ -212,7 +212,7 @@ fn what_goes_wrong_ends_its_request_alone_and_says_where() {
 #[test]
 fn an_engine_without_grammars_says_so() {
     let engine = start(&mock());
-    let error = engine.generate(Request::new(prompt(0, 4), follow(0, 4))).unwrap().wait().unwrap_err();
+    let error = engine.generate(Request::new(prompt(0, 4), follow(0, 4))).unwrap_err();
     assert!(error.to_string().contains("feature `structured`"), "{error}");
     assert_all_free(&engine);
 }
