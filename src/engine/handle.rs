@@ -1,6 +1,7 @@
 //! The way in: turns requests into commands for the engine thread.
 
-use super::guided::{Compiled, Guidance};
+use super::guidance::Guidance;
+use super::guided::Compiled;
 use super::request::{Prompt, Request, Scoring};
 use super::settings::EngineSettings;
 use super::stream::{TokenEvent, TokenStream};

@@ -8,6 +8,7 @@
 //! exactly one [`TokenEvent::Finished`] or one error, whatever happens to the thread. A dropped stream frees everything
 //! that its request held. Losing the device is an ordinary event (`recover.rs`). Nothing here knows what a GPU is.
 
+mod guidance;
 mod guided;
 mod handle;
 #[cfg(feature = "hub")]
