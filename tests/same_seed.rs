@@ -144,6 +144,11 @@ fn random_params(dice: &mut Dice, tokenizer: &Tokenizer) -> SamplingParams {
     }
     if chance(dice, 15) {
         params.prompt_logprobs = Some(top(dice));
+        // A step has room for one whole vocabulary, which more than 64 take too.
+        let much = |wanted: &TopLogprobs| matches!(wanted, TopLogprobs::All | TopLogprobs::Most(65..));
+        if [params.logprobs, params.prompt_logprobs].iter().flatten().any(much) {
+            params.logprobs = None;
+        }
     }
     if chance(dice, 20) {
         params.truncate_prompt_tokens = Some(1 + dice.below(60) as u32);
