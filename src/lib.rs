@@ -55,7 +55,7 @@
 //! |---|---|---|
 //! | [`base`] | ids, element types, integer helpers, the counter random numbers | nothing |
 //! | [`error`] | the one public error | nothing |
-//! | [`sampling`] | sampling parameters, stops | `base` |
+//! | [`sampling`] | sampling parameters and what the sampler reads of them; stops, repetitions, the traits of grammar engines | `base` |
 //! | [`cache`] | who holds which KV block; which blocks are found again by their tokens | `base` |
 //! | [`sched`] | what each step computes: budget, admission, preemption, run-ahead; [`sched::plan::StepPlan`] | `base`, `cache`, `sampling`, the types of `runner` |
 //! | [`layout`] | a step plan as the bytes that the device reads | `base`, `sampling`, `sched::plan` |

@@ -61,6 +61,27 @@ fn help_teaches_every_command_with_examples() {
         "--seed",
         "--ignore-eos",
         "--stop",
+        "--repetition-penalty",
+        "--presence-penalty",
+        "--frequency-penalty",
+        "--logit-bias",
+        "--allowed-token-ids",
+        "--bad-words",
+        "--min-tokens",
+        "--include-stop-str",
+        "--logprobs",
+        "--prompt-logprobs",
+        "--truncate-prompt-tokens",
+        "--repetition-detection",
+        "--json-schema",
+        "--json-object",
+        "--regex",
+        "--choice",
+        "--grammar",
+        "--whitespace",
+        "--max-logprobs",
+        "Structured output",
+        "Ends of outputs",
         "--adapter",
         "--max-num-seqs",
         "--max-num-batched-tokens",
@@ -105,6 +126,44 @@ fn wrong_options_are_usage_errors_that_name_them() {
     }
     refusal(&["frobnicate"], 2);
     refusal(&[], 2);
+}
+
+#[test]
+fn wrong_sampling_options_are_usage_errors_before_anything_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (broken, grammar) = (write("broken.json", "{\"type\": "), write("grammar.txt", "start: \"a\""));
+    let cases: [(&[&str], &[&str]); 14] = [
+        (&["--repetition-penalty", "0"], &["repetition_penalty is 0"]),
+        (&["--presence-penalty", "-3"], &["presence_penalty is -3, but must be between -2 and 2"]),
+        (&["--min-tokens", "300"], &["min_tokens is 300", "max_tokens, which is 256"]),
+        (&["--logit-bias", "7"], &["--logit-bias", "token id and a number"]),
+        (&["--logit-bias", "7=nan"], &["logit_bias of token 7 is NaN"]),
+        (&["--repetition-detection", "3,4,2"], &["max_pattern_size is 3"]),
+        (&["--stop", "x", "--no-detokenize"], &["detokenize is false"]),
+        (&["--logprobs", "many"], &["--logprobs", "`all`"]),
+        (&["--regex", "a", "--json-object"], &["--regex", "cannot be used with", "--json-object"]),
+        (&["--choice", "a,b", "--grammar", "x.lark"], &["x.lark"]),
+        (&["--json-schema", &broken], &["broken.json", "not JSON"]),
+        (&["--json-schema", "{]"], &["--json-schema", "not JSON"]),
+        (&["--json-schema", "/no/such/schema.json"], &["/no/such/schema.json"]),
+        (&["--grammar", &grammar], &[".lark or .gbnf"]),
+    ];
+    for command in [["generate", "--prompt"], ["chat", "--message"]] {
+        let start = [command[0], "--model", "/no/such/model", command[1], "a"];
+        for (rest, parts) in cases {
+            let message = refusal(&[&start, rest].concat(), 2);
+            assert!(parts.iter().all(|part| message.contains(part)), "{rest:?}: {message}");
+        }
+    }
+    let file =
+        write("prompts.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"regex\": \"x\", \"choice\": [\"y\"]}\n");
+    let message = refusal(&["generate", "--model", "/no/such/model", "--prompts", &file], 2);
+    assert!(message.contains("line 2") && message.contains("both `regex` and `choice`"), "{message}");
 }
 
 #[test]

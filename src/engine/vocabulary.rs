@@ -6,7 +6,6 @@ use crate::base::TokenId;
 use crate::error::{Error, Result};
 use crate::runner::Capacity;
 use crate::sampling::lists::MAX_LIST_WORDS;
-use crate::sampling::row::logprob_entries;
 use crate::sampling::{SamplingLists, SamplingParams, SamplingRow, TopLogprobs};
 use crate::text::Tokenizer;
 use std::sync::Arc;
@@ -26,8 +25,6 @@ pub(super) struct Vocabulary {
     known: u32,
     end_tokens: Vec<TokenId>,
     max_logprobs: Option<u32>,
-    /// See [`Capacity::logprob_entries`].
-    logprob_room: u32,
 }
 
 /// Sampling parameters as scheduler and sampler read them.
@@ -50,7 +47,6 @@ impl Vocabulary {
             known: known.map_or(size, |known| known.min(size)),
             end_tokens: settings.end_tokens.clone(),
             max_logprobs: settings.max_logprobs,
-            logprob_room: capacity.logprob_entries,
         }
     }
 
@@ -72,7 +68,6 @@ impl Vocabulary {
         let lists = self.lists(params, &stop_tokens)?;
         let mut row = SamplingRow::new(params, 0, &stop_tokens).with_lists(&lists);
         row.token_limit = self.known;
-        self.check_room(&row)?;
         Ok(Prepared { stop_tokens, row, lists: (!lists.is_empty()).then(|| Arc::new(lists)) })
     }
 
@@ -152,20 +147,6 @@ impl Vocabulary {
             _ => Ok(()),
         }
     }
-
-    /// Whether a submission has room for what it may have to report of one request.
-    fn check_room(&self, row: &SamplingRow) -> Result<()> {
-        let entries = [row.logprobs, row.prompt_logprobs].map(|wanted| logprob_entries(wanted, self.size));
-        let sum = entries[0].saturating_add(entries[1]);
-        match sum <= self.logprob_room {
-            true => Ok(()),
-            false => Err(Error::config(format!(
-                "logprobs and prompt_logprobs take {} and {} entries of a step, but it holds {}; ask for one of the two, or for \
-                 fewer",
-                entries[0], entries[1], self.logprob_room
-            ))),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -186,7 +167,7 @@ mod tests {
             vocab_size: SIZE,
             host_blocks: 0,
             window: None,
-            logprob_entries: SIZE + 4,
+            logprob_entries: SIZE,
         }
     }
 
@@ -277,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn log_probabilities_stay_within_the_limit_and_the_room() {
+    fn log_probabilities_stay_within_the_limit() {
         let message = refusal(&bare(), &base().logprobs(21));
         assert!(message.starts_with("logprobs is 21, but max_logprobs allows 20"), "{message}");
         let mut settings = settings();
@@ -287,9 +268,7 @@ mod tests {
         assert!(message.starts_with("prompt_logprobs is all, which is 16, but max_logprobs allows 15"), "{message}");
         settings.max_logprobs = None;
         let free = Vocabulary::new(None, &settings, &capacity());
-        free.prepare(&base().logprobs(4).prompt_logprobs(TopLogprobs::All)).unwrap();
-        let message = refusal(&free, &base().logprobs(5).prompt_logprobs(TopLogprobs::All));
-        assert!(message.contains("take 5 and 16 entries of a step, but it holds 20"), "{message}");
+        free.prepare(&base().logprobs(1000).prompt_logprobs(TopLogprobs::All)).unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::*;
 use octavo::config::EngineConfig;
 use octavo::runner::SampleFault;
-use octavo::sampling::{Constraint, RepetitionDetection, TopLogprobs};
+use octavo::sampling::{RepetitionDetection, TopLogprobs};
 
 /// An engine whose text is that of a tiny model.
 fn engine(mock: &MockOptions) -> Engine {
@@ -186,16 +186,16 @@ fn impossible_parameters_are_refused_at_the_door() {
         (base().stop_token_id(1000), "stop_token_ids names 1000"),
         (base().logprobs(21), "logprobs is 21, but max_logprobs allows 20"),
         (base().logprobs(TopLogprobs::All), "logprobs is all, which is 512"),
-        (base().json_object(), "json_object constrains the output"),
+        (base().json_object(), "constraint (json_object)"),
         (base().choice(["a", "b"]), "feature `structured`"),
         (base().stop("x").without_text(), "detokenize is false"),
     ];
     for (params, part) in cases {
-        let error = engine.generate(Request::new(prompt(1, 4), params)).unwrap_err();
+        let refused = engine.generate(Request::new(prompt(1, 4), params)).and_then(|stream| stream.wait());
+        let error = refused.unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
         assert_eq!(error.kind(), ErrorKind::Config);
     }
-    assert_eq!(Constraint::JsonObject.name(), "json_object");
     let bare = start(&mock());
     let error = bare.generate(Request::new(prompt(1, 4), base().bad_word("x"))).unwrap_err();
     assert!(error.to_string().contains("bad_words need a tokenizer"), "{error}");

@@ -2,9 +2,11 @@
 
 use crate::Outcome;
 use crate::interrupt::Interrupt;
-use crate::options::{EngineArgs, SamplingArgs};
+use crate::logprob_view;
+use crate::options::EngineArgs;
 use crate::output::{self, Reader};
 use crate::progress::closing_line;
+use crate::sampling::SamplingArgs;
 use futures::StreamExt;
 use octavo::engine::{OutputBuilder, RequestOutput, TokenEvent};
 use octavo::error::{Error, Result};
@@ -107,9 +109,10 @@ impl Chat<'_> {
     fn turn(&mut self, message: String) -> Result<Reader> {
         self.messages.push(ChatMessage::new("user", message));
         let (output, reader) = self.interrupt.clone().during(|| pollster::block_on(self.answer()))?;
+        let tables = logprob_view::tables(self.llm.engine().tokenizer(), &output);
         self.messages.push(ChatMessage::new("assistant", output.text));
         match reader {
-            Reader::Present => output::write("\n"),
+            Reader::Present => output::write(&format!("\n{tables}")),
             Reader::Gone => Ok(Reader::Gone),
         }
     }

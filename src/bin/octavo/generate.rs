@@ -2,31 +2,41 @@
 
 use crate::Outcome;
 use crate::interrupt::Interrupt;
-use crate::options::{EngineArgs, SamplingArgs};
-use crate::output::{self, Reader, milliseconds};
-use crate::progress::{RunBar, closing_line};
+use crate::options::EngineArgs;
+use crate::progress::closing_line;
 use crate::prompts;
+use crate::results::{Report, Style};
+use crate::sampling::SamplingArgs;
 use octavo::base::TokenId;
-use octavo::engine::{Request, RequestOutput};
+use octavo::engine::Request;
 use octavo::error::{Error, Result};
-use octavo::llm::{Flow, Llm, RunNews};
-use serde::Serialize;
-use std::collections::BTreeMap;
+use octavo::llm::Flow;
 
 const EXAMPLES: &str = "\
 Examples:
   octavo generate --model M --prompt \"The capital of France is\" --max-tokens 20
   octavo generate --model M --prompt-tokens 1,2,3 --json
+  octavo generate --model M --prompt \"The capital of France is\" --max-tokens 3 --logprobs 3
+  octavo generate --model M --prompt \"A cat as JSON: \" --json-schema cat.schema.json
+  octavo generate --model M --prompt \"Is water wet? \" --choice yes,no --logprobs 2
   octavo generate --model M --prompts prompts.jsonl --json --metrics figures.json > results.jsonl
 
-A line of prompts.jsonl holds `prompt` or `prompt_token_ids`, and may override max_tokens,
-temperature, top_k, top_p, min_p, seed, ignore_eos and stop (a text or a list):
+A line of prompts.jsonl holds `prompt` or `prompt_token_ids`, and overrides what it names:
+max_tokens, temperature, top_k, top_p, min_p, n, seed, repetition_penalty, presence_penalty,
+frequency_penalty, logit_bias ({\"ID\": BIAS}), allowed_token_ids, bad_words, min_tokens, stop (a text
+or a list), stop_token_ids, ignore_eos, include_stop_str_in_output, repetition_detection
+({\"max_pattern_size\", \"min_pattern_size\", \"min_count\"}), logprobs and prompt_logprobs (a number
+or \"all\"), detokenize, skip_special_tokens, truncate_prompt_tokens, one of json_schema, json_object,
+regex, choice and grammar (Lark; or {\"lark\": TEXT}, {\"gbnf\": TEXT}), whitespace (\"compact\" or a
+number), priority, deadline_ms, cache_salt:
   {\"prompt\": \"Once upon a time\", \"max_tokens\": 50, \"temperature\": 0.8, \"seed\": 1}
 
 With --json, a line on stdout for each prompt, in their order:
   {\"index\", \"prompt_token_ids\", \"token_ids\", \"text\",
-   \"finish_reason\": \"stop\" | \"length\" | \"cancelled\",
-   \"num_cached_tokens\", \"ttft_ms\", \"latency_ms\"}, or {\"index\", \"error\"}";
+   \"finish_reason\": \"stop\" | \"length\" | \"repetition\" | \"cancelled\",
+   \"num_cached_tokens\", \"ttft_ms\", \"latency_ms\"}, or {\"index\", \"error\"};
+  where asked also \"logprobs\" and \"prompt_logprobs\": lists of
+  {\"token\", \"text\", \"logprob\", \"rank\", \"top\": [{\"token\", \"text\", \"logprob\"}]}";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -81,31 +91,24 @@ pub fn run(args: Args) -> Result<Outcome> {
         (false, true) => Style::AsItComes,
         (false, false) => Style::Sections,
     };
-    let mut report = Report {
-        bar: if style == Style::AsItComes { RunBar::hidden() } else { RunBar::new(count) },
-        style,
-        done: BTreeMap::new(),
-        next: 0,
-        failed: 0,
-        broken: None,
-    };
+    let mut report = Report::new(style, count);
     interrupt.during(|| {
         llm.run(requests, |index, news| {
             let flow = report.take(&llm, index, news);
             if flow == Flow::GoOn && interrupt.asked() { Flow::Drain } else { flow }
         });
     });
-    report.bar.clear();
+    let (failed, broken) = report.end();
     let metrics = llm.engine().metrics();
     eprintln!("{}", closing_line(&llm, &metrics));
-    if report.failed > 0 {
-        eprintln!("{} of {count} prompts failed", report.failed);
+    if failed > 0 {
+        eprintln!("{failed} of {count} prompts failed");
     }
     if let Some((path, file)) = metrics_file {
         serde_json::to_writer_pretty(file, &metrics)
             .map_err(|error| Error::load(format!("cannot write the figures to {path}: {error}")))?;
     }
-    match (report.broken, report.failed > 0 || interrupt.asked()) {
+    match (broken, failed > 0 || interrupt.asked()) {
         (Some(error), _) => Err(error),
         (None, true) => Ok(Outcome::Failure),
         (None, false) => Ok(Outcome::Success),
@@ -114,126 +117,4 @@ pub fn run(args: Args) -> Result<Outcome> {
 
 fn create(path: &str) -> Result<std::fs::File> {
     std::fs::File::create(path).map_err(|error| Error::load(format!("cannot create {path}: {error}")))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
-    /// The text of one prompt, as it is written.
-    AsItComes,
-    /// A heading and the text of each prompt.
-    Sections,
-    JsonLines,
-}
-
-/// Puts results in order and writes them.
-struct Report {
-    style: Style,
-    bar: RunBar,
-    /// Results that wait for those before them.
-    done: BTreeMap<usize, Result<RequestOutput>>,
-    next: usize,
-    failed: usize,
-    /// stdout could not be written.
-    broken: Option<Error>,
-}
-
-/// A result with `--json`. The order of the fields is that of the line.
-#[derive(Serialize)]
-struct Line<'a> {
-    index: usize,
-    prompt_token_ids: &'a [TokenId],
-    token_ids: &'a [TokenId],
-    text: &'a str,
-    finish_reason: &'static str,
-    num_cached_tokens: usize,
-    ttft_ms: Option<f64>,
-    latency_ms: f64,
-    /// The second to the last output, with n above 1.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    alternatives: Vec<AlternativeLine<'a>>,
-}
-
-#[derive(Serialize)]
-struct AlternativeLine<'a> {
-    token_ids: &'a [TokenId],
-    text: &'a str,
-    finish_reason: &'static str,
-    seed: u64,
-}
-
-#[derive(Serialize)]
-struct FailedLine {
-    index: usize,
-    error: String,
-}
-
-impl Report {
-    fn take(&mut self, llm: &Llm, index: usize, news: RunNews<'_>) -> Flow {
-        self.bar.speeds(llm);
-        let written = match news {
-            RunNews::Delta { text, .. } if self.style == Style::AsItComes => output::write(text),
-            RunNews::Delta { .. } => return Flow::GoOn,
-            RunNews::Finished(result) => {
-                self.bar.finished_one();
-                self.done.insert(index, result);
-                self.write_ready()
-            }
-        };
-        match written {
-            Ok(Reader::Present) => Flow::GoOn,
-            Ok(Reader::Gone) => Flow::Abandon,
-            Err(error) => {
-                self.broken = Some(error);
-                Flow::Abandon
-            }
-        }
-    }
-
-    /// Writes the results whose turn it is.
-    fn write_ready(&mut self) -> Result<Reader> {
-        while let Some(result) = self.done.remove(&self.next) {
-            self.failed += usize::from(result.is_err());
-            if self.bar.aside(|| self.write_one(self.next, result))? == Reader::Gone {
-                return Ok(Reader::Gone);
-            }
-            self.next += 1;
-        }
-        Ok(Reader::Present)
-    }
-
-    fn write_one(&self, index: usize, result: Result<RequestOutput>) -> Result<Reader> {
-        match (self.style, result) {
-            (Style::JsonLines, Ok(output)) => output::write_json(&Line {
-                index,
-                prompt_token_ids: &output.prompt_token_ids,
-                token_ids: &output.token_ids,
-                text: &output.text,
-                finish_reason: output.finish_reason.name(),
-                num_cached_tokens: output.usage.cached_tokens,
-                ttft_ms: output.timings.first_token.map(milliseconds),
-                latency_ms: milliseconds(output.timings.total),
-                alternatives: (output.alternatives.iter())
-                    .map(|other| AlternativeLine {
-                        token_ids: &other.token_ids,
-                        text: &other.text,
-                        finish_reason: other.finish_reason.name(),
-                        seed: other.seed,
-                    })
-                    .collect(),
-            }),
-            (Style::JsonLines, Err(error)) => output::write_json(&FailedLine { index, error: error.to_string() }),
-            (Style::AsItComes, Ok(_)) => output::write("\n"),
-            (Style::Sections, Ok(output)) => {
-                let mut text = format!("=== prompt {index}\n{}\n", output.text);
-                for (number, other) in (2..).zip(&output.alternatives) {
-                    text.push_str(&format!("=== prompt {index}, output {number}\n{}\n", other.text));
-                }
-                output::write(&text)
-            }
-            (_, Err(error)) => {
-                eprintln!("error: prompt {index}: {error}");
-                Ok(Reader::Present)
-            }
-        }
-    }
 }

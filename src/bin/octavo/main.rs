@@ -4,16 +4,20 @@
 
 mod bench;
 mod chat;
+mod constraints;
 mod doctor;
 mod eval;
 mod generate;
 mod inspect;
 mod interrupt;
+mod logprob_view;
 mod options;
 mod output;
 mod progress;
 mod prompts;
 mod replay;
+mod results;
+mod sampling;
 mod sim;
 mod trace;
 

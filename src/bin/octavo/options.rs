@@ -1,78 +1,13 @@
-//! Options that several commands share, and what they become in the library.
+//! The options about model and engine that several commands share, and what they become in the library.
 
 use crate::progress::LoadBars;
 use clap::Args;
-use octavo::base::{DType, TokenId};
+use octavo::base::DType;
 use octavo::config::{EngineOptions, KvDtype};
 use octavo::error::{Error, Result};
 use octavo::llm::Llm;
-use octavo::sampling::SamplingParams;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// How tokens are chosen and when to stop.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Sampling")]
-pub struct SamplingArgs {
-    /// Most tokens to generate for each prompt
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    pub max_tokens: u32,
-    /// 0 always takes the likeliest token; 0.7 to 1 is usual for varied text [default: as the model suggests, else 0]
-    #[arg(long, value_name = "T")]
-    pub temperature: Option<f32>,
-    /// Choose among the K likeliest tokens; 0 is off [default: as the model suggests, else 0]
-    #[arg(long, value_name = "K")]
-    pub top_k: Option<u32>,
-    /// Choose among the likeliest tokens that hold this share of the probability; 1 is off [default: as the model suggests,
-    /// else 1]
-    #[arg(long, value_name = "P")]
-    pub top_p: Option<f32>,
-    /// Drop tokens less likely than this share of the likeliest; 0 is off [default: as the model suggests, else 0]
-    #[arg(long, value_name = "P")]
-    pub min_p: Option<f32>,
-    /// Outputs for each prompt; above 1 needs a temperature above 0
-    #[arg(long, short, value_name = "N", default_value_t = 1)]
-    pub n: u32,
-    /// Repeat the same draws; left out, each prompt gets a seed of its own
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-    /// Go on after the model's end token
-    #[arg(long)]
-    pub ignore_eos: bool,
-    /// Text that ends the output and is not part of it; may be given several times
-    #[arg(long, value_name = "TEXT")]
-    pub stop: Vec<String>,
-    /// Token ids that end the output
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
-    pub stop_token_ids: Vec<TokenId>,
-}
-
-impl SamplingArgs {
-    /// Refuses what is wrong by itself, before anything is opened.
-    pub fn check(&self) -> Result<()> {
-        // Whether several outputs may differ depends on the model, so the temperature is left open.
-        self.params(&SamplingParams { temperature: 1.0, ..SamplingParams::default() }).map(drop)
-    }
-
-    /// The checked parameters; what was not given is as in `suggested`.
-    pub fn params(&self, suggested: &SamplingParams) -> Result<SamplingParams> {
-        let params = SamplingParams {
-            temperature: self.temperature.unwrap_or(suggested.temperature),
-            top_k: self.top_k.unwrap_or(suggested.top_k),
-            top_p: self.top_p.unwrap_or(suggested.top_p),
-            min_p: self.min_p.unwrap_or(suggested.min_p),
-            n: self.n,
-            seed: self.seed,
-            max_tokens: Some(self.max_tokens),
-            stop: self.stop.clone(),
-            stop_token_ids: self.stop_token_ids.clone(),
-            ignore_eos: self.ignore_eos,
-            ..suggested.clone()
-        };
-        params.validate()?;
-        Ok(params)
-    }
-}
 
 /// Which model, and how it runs. The same names as in `EngineOptions`.
 #[derive(Args, Clone, Debug)]
@@ -156,6 +91,9 @@ pub struct EngineArgs {
     /// Most decode steps in one submission
     #[arg(long, value_name = "N", default_value_t = EngineOptions::default().steps_per_submit)]
     pub steps_per_submit: u16,
+    /// Most of the likeliest tokens that a request may ask for at each place; -1 is no limit
+    #[arg(long, value_name = "N", default_value_t = 20, allow_negative_numbers = true)]
+    pub max_logprobs: i64,
 }
 
 const MIB: u64 = 1 << 20;
@@ -206,6 +144,12 @@ impl EngineArgs {
             eager: self.eager,
             sync: self.sync,
             steps_per_submit: self.steps_per_submit,
+            max_logprobs: match self.max_logprobs {
+                -1 => None,
+                most => Some(u32::try_from(most).map_err(|_| {
+                    Error::config(format!("--max-logprobs is {most}, but must be at least 0, or -1 for no limit"))
+                })?),
+            },
             ..EngineOptions::default()
         })
     }
