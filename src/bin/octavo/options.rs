@@ -156,6 +156,9 @@ pub struct EngineArgs {
     /// Most decode steps in one submission
     #[arg(long, value_name = "N", default_value_t = EngineOptions::default().steps_per_submit)]
     pub steps_per_submit: u16,
+    /// Time that one submission shall take, in milliseconds; 4 suits a GPU that also draws a user interface
+    #[arg(long, value_name = "MS", default_value_t = EngineOptions::default().submit_budget.as_millis() as u64)]
+    pub submit_budget_ms: u64,
 }
 
 const MIB: u64 = 1 << 20;
@@ -206,6 +209,7 @@ impl EngineArgs {
             eager: self.eager,
             sync: self.sync,
             steps_per_submit: self.steps_per_submit,
+            submit_budget: Duration::from_millis(self.submit_budget_ms),
             ..EngineOptions::default()
         })
     }
