@@ -96,6 +96,7 @@ fn help_teaches_every_command_with_examples() {
         "--long-prefill-token-threshold",
         "--eager",
         "--sync",
+        "--submit-budget-ms",
         "--steps-per-submit",
         "num_cached_tokens",
     ];

@@ -58,6 +58,11 @@ fn kernels_contexts_prefixes_and_encoding_are_measured() {
     assert_eq!(context["steps"].as_array().unwrap().len(), 2);
     let prefix = line(&["prefix", "--shared", "48", "--own", "2,5", "--repeats", "1"]);
     assert_eq!(prefix["ttft"].as_array().unwrap().len(), 2);
+    let start = line(&["start", "--repeats", "1"]);
+    let stages = start["stages"].as_array().unwrap();
+    let (sum, parts) = stages.split_last().unwrap();
+    let parts: f64 = parts.iter().map(|stage| number(stage, "/ms")).sum();
+    assert!((number(sum, "/ms") - parts).abs() < 1e-6 * parts && parts > 0.0, "{start}");
     let encode = line(&["encode", "--repeats", "2", "--noop"]);
     assert!(number(&encode, "/backends/0/encode_micros_per_dispatch") > 0.0);
     assert_eq!(encode["backends"][0]["host_micros_per_step"].as_array().unwrap().len(), 2);

@@ -249,6 +249,26 @@ fn single_precision_kv_is_as_steady() {
 }
 
 #[test]
+fn short_submissions_give_the_same_tokens() {
+    let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
+    let asks = random_asks(3, 8, files.spec.vocab_size as u64);
+    let [(usual, many), (short, more)] = [100, 1].map(|millis| {
+        let budget = std::time::Duration::from_millis(millis);
+        let mut runner = load(&files, EngineOptions { submit_budget: budget, ..options() });
+        let config = drive::plain(&runner.capacity());
+        // Twice, so that the second run knows how long steps take.
+        drive::run(&mut runner, config.clone(), &asks);
+        let before = runner.counters().submitted;
+        let (tokens, ..) = drive::run(&mut runner, config, &asks);
+        let after = runner.counters().submitted;
+        (tokens, (after.submissions - before.submissions, after.dispatches - before.dispatches))
+    });
+    compare("submissions of 1 ms", &asks, &usual, &short);
+    // The same steps, in more pieces.
+    assert!(more.0 > many.0 && more.1 == many.1, "{more:?} {many:?}");
+}
+
+#[test]
 fn a_warm_runner_creates_nothing() {
     let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
     let mut runner = load(&files, options());

@@ -208,6 +208,9 @@ fn random_run(seed: u64) -> (Rig, Vec<u8>) {
                 let steps = 1 + dice.below(8) as u16;
                 rig.scheduler.set_step_limit(steps);
                 rig.told(Call::StepLimit(steps));
+                let tokens = [1, 5, u32::MAX][dice.below(3) as usize];
+                rig.scheduler.set_prompt_limit(tokens);
+                rig.told(Call::PromptLimit(tokens));
             }
             9 => {
                 let costs = Costs {
@@ -493,12 +496,14 @@ fn calls_that_plan_nothing_are_counted_and_repeats_left_out() {
         rig.schedule();
         rig.scheduler.set_step_limit(3);
         rig.told(Call::StepLimit(3));
+        rig.told(Call::PromptLimit(u32::MAX));
     }
     rig.add(request(0, vec![1, 2], 3));
     rig.run_out();
     rig.tracer.take().unwrap().finish().unwrap();
     let text = String::from_utf8(file.bytes()).unwrap();
     assert_eq!(text.matches("\"call\":\"step_limit\"").count(), 1);
+    assert_eq!(text.matches("\"call\":\"prompt_limit\"").count(), 1);
     assert!(text.contains("\"times\":999"), "{text}");
     assert!(text.len() < 10_000, "{}", text.len());
     same(&file.bytes());

@@ -71,6 +71,8 @@ pub struct EngineConfig {
     pub max_in_flight: usize,
     /// See [`EngineOptions::steps_per_submit`]; 1 to [`MAX_STEPS_PER_SUBMIT`].
     pub steps_per_submit: u16,
+    /// See [`EngineOptions::submit_budget`]; 1 ms to [`MAX_SUBMIT_BUDGET`].
+    pub submit_budget: Duration,
     /// See [`EngineOptions::max_waiting`].
     pub max_waiting: usize,
     /// See [`EngineOptions::max_logprobs`].
@@ -85,6 +87,9 @@ pub struct EngineConfig {
 
 /// More decode steps per submission only delay new requests: encoding is hidden long before.
 pub const MAX_STEPS_PER_SUBMIT: u16 = 64;
+
+/// Windows resets a GPU after two seconds.
+pub const MAX_SUBMIT_BUDGET: Duration = Duration::from_secs(1);
 
 /// Slots are numbered in 16 bits of some device tables.
 const MAX_SEQS: usize = 65_536;
@@ -180,6 +185,13 @@ impl EngineConfig {
         if steps == 0 || steps > MAX_STEPS_PER_SUBMIT {
             return refuse(format!("steps_per_submit is {steps}, but must be between 1 and {MAX_STEPS_PER_SUBMIT}"));
         }
+        let budget = options.submit_budget;
+        if budget < Duration::from_millis(1) || budget > MAX_SUBMIT_BUDGET {
+            return refuse(format!(
+                "submit_budget is {budget:?}, but must be between 1 ms and {MAX_SUBMIT_BUDGET:?}: less costs more than it \
+                 spares, and drivers kill work that runs for seconds"
+            ));
+        }
         if options.max_waiting == 0 {
             return refuse("max_waiting is 0, so that every request would be refused; it must be at least 1".into());
         }
@@ -215,6 +227,7 @@ impl EngineConfig {
             eager: options.eager,
             max_in_flight: if options.sync { 1 } else { 2 },
             steps_per_submit: steps,
+            submit_budget: budget,
             max_waiting: options.max_waiting,
             max_logprobs: options.max_logprobs,
             binding_limit: options.binding_limit,
@@ -267,6 +280,8 @@ mod tests {
             (EngineOptions { gpu_memory_utilization: f32::NAN, ..base.clone() }, ["is NaN", "at most 1"]),
             (EngineOptions { quantize: Some(DType::Q4_K), ..base.clone() }, ["is q4_k", "q8_0, q4_0"]),
             (EngineOptions { steps_per_submit: 0, ..base.clone() }, ["is 0", "between 1 and 64"]),
+            (EngineOptions { submit_budget: Duration::ZERO, ..base.clone() }, ["is 0ns", "between 1 ms and 1s"]),
+            (EngineOptions { submit_budget: Duration::from_secs(2), ..base.clone() }, ["is 2s", "between 1 ms and 1s"]),
             (EngineOptions { preemption: Preemption::Swap, ..base.clone() }, ["preemption is swap", "swap_space is 0"]),
             (
                 EngineOptions { swap_space: 1 << 20, host_cache: false, ..base.clone() },

@@ -7,7 +7,7 @@ mod kv;
 mod options;
 mod report;
 
-pub use complete::{ContextChoice, EngineConfig, MAX_STEPS_PER_SUBMIT};
+pub use complete::{ContextChoice, EngineConfig, MAX_STEPS_PER_SUBMIT, MAX_SUBMIT_BUDGET};
 pub use kv::{KvDtype, kv_bytes_per_token};
-pub use options::EngineOptions;
+pub use options::{DEFAULT_SUBMIT_BUDGET, EngineOptions};
 pub use report::{LoadProgress, LoadStage, RunnerInfo};

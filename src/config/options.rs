@@ -62,6 +62,11 @@ pub struct EngineOptions {
     pub sync: bool,
     /// Most decode steps that the device runs by itself in one submission.
     pub steps_per_submit: u16,
+    /// Time that one submission shall take. Watchdogs kill work that runs for seconds (some drivers: two), a user interface on
+    /// the same GPU waits behind us, and so does a request that comes. Steps in one submission, the pieces that a step is
+    /// submitted in and the prompt tokens of a step all follow it; no dispatch is cut, and decoding of one token is cut into
+    /// pieces but never waits. 4 ms suits a GPU that is shared with a user interface.
+    pub submit_budget: Duration,
     /// Outputs that may wait for admission, `n` for a request with several; further ones are refused with [`ErrorKind::Busy`](crate::ErrorKind).
     pub max_waiting: usize,
     /// Most of the likeliest tokens whose log-probabilities a request may ask for at each place; `None` sets no limit.
@@ -72,6 +77,9 @@ pub struct EngineOptions {
     /// Compile shaders with bounds checks. Slower; for finding faults.
     pub checked_shaders: bool,
 }
+
+/// Far below every watchdog, far above what a submission costs by itself.
+pub const DEFAULT_SUBMIT_BUDGET: Duration = Duration::from_millis(100);
 
 impl Default for EngineOptions {
     fn default() -> Self {
@@ -100,6 +108,7 @@ impl Default for EngineOptions {
             eager: false,
             sync: false,
             steps_per_submit: 4,
+            submit_budget: DEFAULT_SUBMIT_BUDGET,
             max_waiting: 4096,
             max_logprobs: Some(20),
             binding_limit: None,

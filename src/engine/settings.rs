@@ -1,7 +1,7 @@
 //! What the engine thread runs by, independent of any device.
 
 use crate::base::TokenId;
-use crate::config::{ContextChoice, EngineConfig};
+use crate::config::{ContextChoice, DEFAULT_SUBMIT_BUDGET, EngineConfig};
 use crate::error::{Error, Result};
 use crate::runner::{Capacity, ModelRunner};
 use crate::sampling::guide::GuideCompiler;
@@ -26,7 +26,7 @@ pub struct EngineSettings {
     pub max_logprobs: Option<u32>,
     /// What to do when the device is lost.
     pub rebuild: RebuildPolicy,
-    /// Time that one submission of decode steps shall take: longer ones delay whoever comes next.
+    /// See [`EngineOptions::submit_budget`](crate::config::EngineOptions::submit_budget).
     pub submit_budget: Duration,
     /// How long shutting down waits for what is on the device.
     pub shutdown_deadline: Duration,
@@ -56,7 +56,7 @@ impl EngineSettings {
             max_waiting: 4096,
             max_logprobs: Some(20),
             rebuild: RebuildPolicy { attempts: 3, first_pause: Duration::from_millis(200) },
-            submit_budget: Duration::from_millis(100),
+            submit_budget: DEFAULT_SUBMIT_BUDGET,
             shutdown_deadline: Duration::from_secs(5),
             // A software adapter may take minutes for a long prompt.
             stall_deadline: Duration::from_secs(600),
@@ -98,6 +98,7 @@ impl EngineSettings {
             ..settings.scheduler
         };
         settings.end_tokens = end_tokens;
+        settings.submit_budget = config.submit_budget;
         settings.max_waiting = config.max_waiting;
         settings.max_logprobs = config.max_logprobs;
         settings.trace = config.trace.clone();

@@ -203,13 +203,15 @@ impl Worker {
         }
         let runner = self.runner.as_mut().ok_or_else(runner_gone)?;
         if runner.poll(Wait::AtMost(POLL_SLICE), &mut self.result)? {
-            let costs = runner.costs();
+            let (costs, prompt_limit) = (runner.costs(), runner.prompt_limit());
             self.scheduler.commit(&self.result, &mut self.events);
             if let Some(tracer) = &mut self.tracer {
                 tracer.call(self.clock.elapsed(), Call::Commit { result: &self.result });
             }
             self.scheduler.set_costs(costs);
             self.trace(Call::Costs(costs));
+            self.scheduler.set_prompt_limit(prompt_limit);
+            self.trace(Call::PromptLimit(prompt_limit));
             self.record_step();
             self.emit();
             self.ask_for_masks();

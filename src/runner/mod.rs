@@ -53,6 +53,12 @@ pub trait ModelRunner: Send {
         Costs::default()
     }
 
+    /// Most prompt tokens of a step whose shortest pieces still keep to the time that a submission shall take, as far as
+    /// that is known.
+    fn prompt_limit(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Hands a plan to the device and returns at once.
     ///
     /// # Errors

@@ -42,6 +42,8 @@ pub struct Scheduler {
     pub(super) spare_rows: Vec<Vec<FlightRow>>,
     /// Decode steps of a submission that the caller allows just now; at most `config.max_steps`.
     pub(super) step_limit: u16,
+    /// Prompt tokens of a step that the caller allows just now; at least 1.
+    pub(super) prompt_limit: usize,
     pub(super) costs: Costs,
     pub(super) pause: Pause,
     pub(super) last_epoch: Epoch,
@@ -133,6 +135,7 @@ impl Scheduler {
             flights: VecDeque::with_capacity(config.max_in_flight),
             spare_rows: Vec::with_capacity(config.max_in_flight),
             step_limit: config.max_steps,
+            prompt_limit: usize::MAX,
             costs: Costs::default(),
             pause: Pause::None,
             last_epoch: Epoch(0),
@@ -184,6 +187,12 @@ impl Scheduler {
     /// long keeps new requests waiting. Clamped to 1 and the configured most.
     pub fn set_step_limit(&mut self, steps: u16) {
         self.step_limit = steps.clamp(1, self.config.max_steps);
+    }
+
+    /// Limits the prompt tokens of later steps, as the time that they take makes wise: a step comes in pieces, but no smaller
+    /// ones than its dispatches. Without chunked prefill nothing is limited. Clamped to at least 1.
+    pub fn set_prompt_limit(&mut self, tokens: u32) {
+        self.prompt_limit = tokens.max(1) as usize;
     }
 
     /// What work costs, as far as it is known now; [`Preemption::Auto`](super::Preemption) decides by it.

@@ -42,6 +42,9 @@ impl Scheduler {
         if !split || self.owed || self.lacks_blocks() {
             short = self.plan_decodes(plan, &mut budget, events);
         }
+        if self.config.chunked_prefill {
+            budget = budget.min(self.prompt_limit);
+        }
         // With split phases, who waited for a block to decode with comes before the prompts, once.
         let decodes_alone = split && (short || !plan.is_empty());
         let mut partial = match decodes_alone {

@@ -81,6 +81,7 @@ pub struct Driver<R> {
     events: Vec<SchedEvent>,
     ended: usize,
     costs: Costs,
+    prompt_limit: u32,
     tracer: Option<Tracer>,
 }
 
@@ -108,6 +109,7 @@ impl<R: TimedRunner> Driver<R> {
             events: Vec::new(),
             ended: 0,
             costs: Costs::default(),
+            prompt_limit: u32::MAX,
             tracer: None,
         })
     }
@@ -240,13 +242,19 @@ impl<R: TimedRunner> Driver<R> {
         Ok(())
     }
 
-    /// Tells the scheduler what work costs now, for [`Preemption::Auto`](crate::sched::Preemption).
+    /// Tells the scheduler what work costs now, for [`Preemption::Auto`](crate::sched::Preemption), and what a step may hold.
     fn weigh(&mut self) {
         let costs = self.runner.costs();
         if costs != self.costs {
             self.costs = costs;
             self.scheduler.set_costs(costs);
             self.trace(|_| Call::Costs(costs));
+        }
+        let prompt_limit = self.runner.prompt_limit();
+        if prompt_limit != self.prompt_limit {
+            self.prompt_limit = prompt_limit;
+            self.scheduler.set_prompt_limit(prompt_limit);
+            self.trace(|_| Call::PromptLimit(prompt_limit));
         }
     }
 

@@ -222,6 +222,9 @@ impl Machine<'_> {
             let steps = self.random.between(1, 8) as u16;
             self.scheduler.set_step_limit(steps);
             self.step(|| format!("step limit {steps}"))?;
+            let tokens = self.random.pick(&[1, 8, u32::MAX]);
+            self.scheduler.set_prompt_limit(tokens);
+            self.step(|| format!("prompt limit {tokens}"))?;
         }
         if self.random.chance(rates.costs) {
             let speeds = [0.0, 1.0, 100.0];

@@ -53,6 +53,10 @@ impl<R: ModelRunner> ModelRunner for RealTime<R> {
         self.runner.costs()
     }
 
+    fn prompt_limit(&self) -> u32 {
+        self.runner.prompt_limit()
+    }
+
     fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError> {
         self.runner.submit(plan)
     }

@@ -51,6 +51,8 @@ pub enum Call<'a> {
     },
     /// `set_step_limit`.
     StepLimit(u16),
+    /// `set_prompt_limit`.
+    PromptLimit(u32),
     /// `set_costs`.
     Costs(Costs),
     /// `set_pause`; `Pause::None` resumes.
@@ -93,6 +95,9 @@ pub(super) enum Recorded {
     StepLimit {
         steps: u16,
     },
+    PromptLimit {
+        tokens: u32,
+    },
     Costs {
         prefill_micros_per_token: f32,
         move_micros_per_block: f32,
@@ -125,6 +130,7 @@ impl Recorded {
             Call::Ready { seq } => Self::Ready { seq: seq.0 },
             Call::Append { seq, tokens } => Self::Append { seq: seq.0, tokens: tokens.to_vec() },
             Call::StepLimit(steps) => Self::StepLimit { steps },
+            Call::PromptLimit(tokens) => Self::PromptLimit { tokens },
             Call::Costs(Costs { prefill_micros_per_token, move_micros_per_block }) => {
                 Self::Costs { prefill_micros_per_token, move_micros_per_block }
             }
@@ -145,6 +151,7 @@ impl Recorded {
             Self::Ready { .. } => "ready",
             Self::Append { .. } => "append",
             Self::StepLimit { .. } => "step limit",
+            Self::PromptLimit { .. } => "prompt limit",
             Self::Costs { .. } => "costs",
             Self::Pause { .. } => "pause",
             Self::Reset { .. } => "reset",
@@ -465,6 +472,7 @@ mod tests {
             Call::Ready { seq: SeqId(6) },
             Call::Append { seq: SeqId(7), tokens: &[1, 2] },
             Call::StepLimit(5),
+            Call::PromptLimit(u32::MAX),
             Call::Costs(costs),
             Call::Pause(Pause::New),
             Call::Reset { preempt: true },

@@ -183,6 +183,7 @@ impl Again {
             Recorded::Ready { seq } => scheduler.set_ready(SeqId(*seq)),
             Recorded::Append { seq, tokens } => scheduler.append(SeqId(*seq), tokens, events),
             Recorded::StepLimit { steps } => scheduler.set_step_limit(*steps),
+            Recorded::PromptLimit { tokens } => scheduler.set_prompt_limit(*tokens),
             Recorded::Costs { prefill_micros_per_token, move_micros_per_block } => scheduler.set_costs(Costs {
                 prefill_micros_per_token: *prefill_micros_per_token,
                 move_micros_per_block: *move_micros_per_block,

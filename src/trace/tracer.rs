@@ -54,6 +54,7 @@ pub struct Tracer {
     /// Calls in a row that planned nothing, and when the first of them was. A poll loop makes many.
     idle: Option<(Duration, u64)>,
     step_limit: Option<u16>,
+    prompt_limit: Option<u32>,
     costs: Option<Costs>,
     counted: Option<SchedulerStats>,
 }
@@ -134,6 +135,7 @@ impl Tracer {
             last_retired: Duration::ZERO,
             idle: None,
             step_limit: None,
+            prompt_limit: None,
             costs: None,
             counted: None,
         })
@@ -166,6 +168,7 @@ impl Tracer {
             }
             // Told again and again; only changes matter.
             Call::StepLimit(steps) if self.step_limit.replace(steps) == Some(steps) => return,
+            Call::PromptLimit(tokens) if self.prompt_limit.replace(tokens) == Some(tokens) => return,
             Call::Costs(costs) if self.costs.replace(costs) == Some(costs) => return,
             _ => {}
         }

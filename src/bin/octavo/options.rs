@@ -94,6 +94,9 @@ pub struct EngineArgs {
     /// Most of the likeliest tokens that a request may ask for at each place; -1 is no limit
     #[arg(long, value_name = "N", default_value_t = 20, allow_negative_numbers = true)]
     pub max_logprobs: i64,
+    /// Time that one submission shall take, in milliseconds; 4 suits a GPU that also draws a user interface
+    #[arg(long, value_name = "MS", default_value_t = EngineOptions::default().submit_budget.as_millis() as u64)]
+    pub submit_budget_ms: u64,
 }
 
 const MIB: u64 = 1 << 20;
@@ -150,6 +153,7 @@ impl EngineArgs {
                     Error::config(format!("--max-logprobs is {most}, but must be at least 0, or -1 for no limit"))
                 })?),
             },
+            submit_budget: Duration::from_millis(self.submit_budget_ms),
             ..EngineOptions::default()
         })
     }

@@ -199,7 +199,7 @@ impl WgpuRunner {
             tile_queries,
             vocab_size: spec.vocab_size,
             eager: config.eager,
-            budget: Budget::default(),
+            budget: Budget::new(config.submit_budget),
             last_landed: Instant::now(),
             device_micros: 0,
             gpu,
@@ -398,6 +398,11 @@ impl ModelRunner for WgpuRunner {
             prefill_micros_per_token: self.budget.micros_per_prompt_row().map_or(0.0, |micros| micros as f32),
             move_micros_per_block: self.moves.micros_per_block(),
         }
+    }
+
+    fn prompt_limit(&self) -> u32 {
+        let dispatches = self.bundles.get(&SINGLE).map_or(0, Bundle::dispatch_count);
+        self.budget.prompt_rows(dispatches).try_into().unwrap_or(u32::MAX)
     }
 
     fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError> {

@@ -46,6 +46,27 @@ fn what_can_never_run_is_refused_with_the_limit() {
 }
 
 #[test]
+fn a_step_takes_no_more_prompt_tokens_than_the_caller_allows() {
+    let mut rig = Rig::new(config(), 8);
+    rig.scheduler.set_prompt_limit(24);
+    rig.add(prompt(0, 40), 3);
+    assert!(rig.step().ends_with("prefill 0@0..24"));
+    // Decode rows do not count, and no limit brings prompts to a halt.
+    rig.add(prompt(1, 9), 3);
+    let step = rig.step();
+    assert!(step.ends_with("prefill 0@24..40! prefill 1@0..8"), "{step}");
+    rig.scheduler.set_prompt_limit(0);
+    let step = rig.step();
+    assert!(step.ends_with("prefill 1@8..9! decode 0@40"), "{step}");
+    // A prompt that must run whole does.
+    let whole = SchedulerConfig { chunked_prefill: false, max_num_batched_tokens: 64, max_model_len: 64, ..config() };
+    let mut rig = Rig::new(whole, 8);
+    rig.scheduler.set_prompt_limit(8);
+    rig.add(prompt(0, 40), 3);
+    assert!(rig.step().ends_with("prefill 0@0..40!"));
+}
+
+#[test]
 fn a_prompt_is_cut_into_chunks_and_asks_for_a_token_at_its_end_alone() {
     // Defect (j): the runner was asked for a token after every chunk.
     let mut rig = Rig::new(SchedulerConfig { max_num_batched_tokens: 16, ..config() }, 8);

@@ -69,6 +69,7 @@ impl<'a> Drive<'a> {
             }
             if self.runner.poll(Wait::AtMost(PATIENCE), &mut self.result).map_err(run_error)? {
                 self.scheduler.commit(&self.result, &mut events);
+                self.scheduler.set_prompt_limit(self.runner.prompt_limit());
                 seen += self.result.tokens.len();
                 // Sequences start together, so as many tokens as sequences mean that each has its first, or nearly so.
                 if first.is_none() && seen >= sequences {

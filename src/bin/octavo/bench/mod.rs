@@ -13,6 +13,7 @@ mod report;
 mod scheduler;
 mod serve_sim;
 mod stand_in;
+mod start;
 mod suite;
 mod throughput;
 
@@ -27,6 +28,7 @@ Examples:
   octavo bench batch --model M --sequences 8            eight at once, all their tokens together
   octavo bench prefill --model M --prompt-tokens 128    reading a prompt
   octavo bench decode --model M --profile               which kernel takes the time
+  octavo bench start --model M                          from nothing to the first token
   octavo bench prefix --model M                         what a prompt costs whose beginning is known
   octavo bench context --model M                        how decoding slows down with the context
   octavo bench throughput --model M --num-seqs 64       many requests at once, as fast as they go
@@ -55,6 +57,8 @@ pub enum Command {
     Prefix(prefix::Args),
     /// Time of a decode step against the length of the context
     Context(context::Args),
+    /// From nothing to the first token, by stages
+    Start(start::Args),
     /// Every kernel of a step by itself: time, speed, share of the device's peak
     Kernels(kernels::Args),
     /// What encoding costs the host, per dispatch and per step
@@ -78,6 +82,7 @@ pub fn run(command: &Command) -> Result<Outcome> {
         Command::Batch(args) => model::run(args, model::Phase::Batch),
         Command::Prefix(args) => prefix::run(args),
         Command::Context(args) => context::run(args),
+        Command::Start(args) => start::run(args),
         Command::Kernels(args) => kernels::run(args),
         Command::Encode(args) => encode::run(args),
         Command::Throughput(args) => throughput::run(args),
