@@ -103,9 +103,10 @@ pub(super) fn report(logits: &[f32], token: TokenId, wants: u32, result: &mut St
     // The largest logit and the logarithm of the sum are the same for all.
     let first = tokens.first().map_or(0.0, |&token| score::logprob(logits, token));
     let best = tokens.first().map_or(0.0, |&token| f64::from(logits[token as usize]));
-    result.top.extend(tokens.iter().map(|&token| TopToken {
-        token,
-        logprob: (first + f64::from(logits[token as usize]) - best) as f32,
-    }));
+    result.top.extend(
+        tokens
+            .iter()
+            .map(|&token| TopToken { token, logprob: (first + f64::from(logits[token as usize]) - best) as f32 }),
+    );
     Some(TokenLogprob { logprob: score::logprob(logits, token), rank: score::rank(logits, token), top })
 }

@@ -31,7 +31,7 @@ impl WgpuRunner {
     /// The device was lost.
     pub fn profile(&mut self, rows: usize, prompt: bool, repeats: usize) -> Result<(Duration, Vec<KernelCost>)> {
         let plan = if prompt { self.prompt_plan(rows) } else { self.decode_plan(rows, 64) };
-        self.inputs.build(&plan, self.sizes.table_stride, self.tile_queries);
+        self.inputs.build(&plan, &self.input_shape());
         let bucket = Bucket::of(&self.inputs, &self.sizes.geometry);
         let bundle = self.record(&bucket)?;
         self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
