@@ -4,11 +4,6 @@
 //!
 //! To try a second driver, name its manifest: `VK_DRIVER_FILES=.../vk_swiftshader_icd.json`.
 
-#[path = "common/chi_square.rs"]
-mod chi_square;
-#[path = "common/golden.rs"]
-mod golden;
-
 use octavo::base::{DType, rng};
 use octavo::gpu::device::ShaderMode;
 use octavo::gpu::{DeviceKind, Gpu, list_adapters};
@@ -21,12 +16,12 @@ use octavo::kernels::self_test::attention::{Path, attend};
 use octavo::kernels::self_test::data::Spread;
 use octavo::kernels::self_test::matrix::{self, Shape};
 use octavo::kernels::self_test::rig::Rig;
+use octavo::kernels::self_test::sampler::cases::{self, plain_row};
 use octavo::kernels::self_test::sampler::{self, Case, Row};
 use octavo::kernels::self_test::{self, Outcome, norms, rows, tables};
-use octavo::kernels::{KvDtype, attention, matmul, rope_kv, sample};
+use octavo::kernels::{KvDtype, attention, matmul, rope_kv};
 use octavo::model::spec::{Activation, AttnSpec, NormKind};
-use octavo::reference::sample::filtered_distribution;
-use octavo::sampling::{SamplingParams, SamplingRow};
+use octavo::sampling::SamplingParams;
 
 /// A device and what to call it.
 struct Device {
@@ -374,7 +369,7 @@ fn experts_have_the_same_bits_for_every_tile_shard_and_number_of_rows() {
 fn filters_hold_for_the_largest_vocabularies() {
     for device in devices().into_iter().filter(|device| device.mode == ShaderMode::Trusted) {
         let rig = &Rig::new(&device.gpu);
-        let mut case = sampler::large_vocabulary(262_144);
+        let mut case = cases::large_vocabulary(262_144);
         if slow(&device.gpu) {
             case.rows.drain(1..case.rows.len() - 2);
         }
@@ -387,7 +382,7 @@ fn slots_rows_and_the_list_of_the_doctor() {
     on_every_device(|device, rig| {
         let mut all =
             vec![bits(device, &"resolve", tables::resolve(rig)), bits(device, &"update", tables::update(rig))];
-        for case in sampler::doctor_cases() {
+        for case in cases::doctor_cases() {
             all.push(bits(device, &case.name, sampler::sample(rig, &case)));
         }
         all
@@ -409,14 +404,14 @@ fn ties_go_to_the_lowest_token_when_greedy() {
         zeros[3] = 0.0;
         let rows = vec![greedy(4), greedy(5)];
         let case = Case { name: "ties".into(), logits: vec![logits, zeros], rows };
-        let (sampled, _) = sampler::run(rig, &case).unwrap();
+        let sampled = sampler::run(rig, &case).unwrap().sampled;
         assert_eq!([sampled[0].token, sampled[1].token], [700, 0], "{}", device.name);
         vec![bits(device, &"ties", sampler::sample(rig, &case))]
     });
 }
 
 fn greedy(position: u32) -> Row {
-    Row { sampling: SamplingRow::new(&SamplingParams::default(), 0, &[]), position, limit: 1000, scored: None }
+    plain_row(&SamplingParams::default(), 0, position)
 }
 
 /// Equal logits turn a random word into the token that its leading bits name.
@@ -427,91 +422,13 @@ fn random_words_are_those_of_the_host() {
         let params = SamplingParams { temperature: 1.0, ..Default::default() };
         let count = if slow(&device.gpu) { 24 } else { 300 };
         let seed = |index: u32| u64::from(index.wrapping_mul(0x9e37_79b9)) << 32 | u64::from(index * index);
-        let rows: Vec<Row> = (0..count)
-            .map(|index| Row {
-                sampling: SamplingRow::new(&params, seed(index), &[]),
-                position: 7 * index,
-                ..greedy(0)
-            })
-            .collect();
+        let rows: Vec<Row> = (0..count).map(|index| plain_row(&params, seed(index), 7 * index)).collect();
         let case = Case { name: "words".into(), logits: vec![vec![1.25; VOCAB as usize]], rows };
-        let (sampled, _) = sampler::run(rig, &case).unwrap();
-        let lanes = sample::pick_variant(VOCAB as usize, &device.gpu.profile).workgroup[0];
+        let sampled = sampler::run(rig, &case).unwrap().sampled;
         for (index, sampled) in (0..count).zip(&sampled) {
-            let rank = rng::token_word(seed(index), 7 * index + 1) >> 16;
-            // Tokens are counted lane by lane.
-            let per_lane = VOCAB / lanes;
-            assert_eq!(sampled.token, rank % per_lane * lanes + rank / per_lane, "{}: row {index}", device.name);
+            let word = rng::token_word(seed(index), 7 * index + 1);
+            assert_eq!(sampled.token, word >> 16, "{}: row {index}", device.name);
         }
         vec![sampled.iter().map(|sampled| sampled.token).collect()]
     });
-}
-
-/// `OCTAVO_TEST_DRAWS` sets the number of draws of each case of the small vocabulary, `OCTAVO_TEST_CASE` takes only the cases
-/// whose name contains it; the usual few draws of all cases keep the suite short.
-#[test]
-fn draws_follow_the_recorded_distributions() {
-    let asked: Option<u64> = std::env::var("OCTAVO_TEST_DRAWS").ok().map(|text| text.parse().expect("a number"));
-    let only = std::env::var("OCTAVO_TEST_CASE").unwrap_or_default();
-    let list = golden::json("sampling/sampling.json");
-    let recorded = golden::Tensors::open("sampling/sampling.safetensors");
-    let mut tested = 0;
-    for device in devices() {
-        if device.mode == ShaderMode::Checked {
-            continue; // the same text; the doctor's cases compare both
-        }
-        let rig = &Rig::new(&device.gpu);
-        for case in list["cases"].as_array().unwrap() {
-            let Some(params) = known_params(&case["params"]) else { continue };
-            let name = case["name"].as_str().unwrap();
-            if !name.contains(&only) {
-                continue;
-            }
-            let logits = recorded.f32s(case["logits"].as_str().unwrap());
-            let batch = match (slow(&device.gpu), logits.len() > 1000) {
-                (false, false) => 800,
-                (true, false) => 40,
-                (false, true) => 32,
-                (true, true) => 2,
-            };
-            // Many draws only where they say something: over 49,152 tokens most bins would stay empty.
-            let batches = if logits.len() > 1000 { 1 } else { asked.map_or(1, |draws| draws.div_ceil(batch)) };
-            let distribution = filtered_distribution(&logits, &SamplingRow::new(&params, 0, &[]));
-            let mut counts = vec![0; logits.len()];
-            let mut case = Case { name: name.into(), logits: vec![logits], rows: Vec::new() };
-            for first in (0..batches).map(|number| number * batch) {
-                // One seed a row, as many sequences would have them.
-                let sampling = |seed: u64| SamplingRow::new(&params, seed << 20 | 5, &[]);
-                let rows = first..first + batch;
-                case.rows = rows.map(|seed| Row { sampling: sampling(seed), ..greedy(seed as u32 % 50) }).collect();
-                let (sampled, _) = sampler::run(rig, &case).unwrap_or_else(|e| panic!("{}, {name}: {e}", device.name));
-                for sampled in &sampled {
-                    counts[sampled.token as usize] += 1;
-                }
-            }
-            let p =
-                chi_square::p_value(&counts, &distribution).unwrap_or_else(|e| panic!("{}, {name}: {e}", device.name));
-            assert!(p > chi_square::LEAST_P, "{}, {name}: p = {p:e}", device.name);
-            let few = Case { rows: case.rows[..2].to_vec(), ..case };
-            bits(&device, &name, sampler::sample(rig, &few));
-            tested += 1;
-        }
-    }
-    assert!(tested >= if only.is_empty() { 50 } else { 1 }, "only {tested} cases");
-}
-
-/// The parameters of a recorded case, if octavo has all of them.
-fn known_params(recorded: &serde_json::Value) -> Option<SamplingParams> {
-    let mut params = SamplingParams { temperature: 1.0, ..Default::default() };
-    for (key, value) in recorded.as_object()? {
-        let number = value.as_f64()?;
-        match key.as_str() {
-            "temperature" => params.temperature = number as f32,
-            "top_k" => params.top_k = number as u32,
-            "top_p" => params.top_p = number as f32,
-            "min_p" => params.min_p = number as f32,
-            _ => return None,
-        }
-    }
-    Some(params)
 }

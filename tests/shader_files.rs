@@ -5,7 +5,8 @@ use naga::{Module, TypeInner};
 use octavo::base::{DType, KV_CHUNK};
 use octavo::gpu::{DeviceKind, Profile, reflect, shader, shader_paths};
 use octavo::kernels::{self, act_mul, attn_combine, embed, experts, matmul, norm, norm_add, qk_norm, sample};
-use octavo::layout::inputs::{BAD_LOGITS, NONE, SeqState, StepHeader};
+use octavo::layout::inputs::{BAD_LOGITS, ENTRIES_PER_SAMPLE, NONE, NOTHING_ALLOWED, SeqState, StepHeader};
+use octavo::sampling::row;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -185,6 +186,9 @@ fn structures_have_the_same_layout_on_both_sides() {
             updates_at,
             update_count,
             table_stride,
+            side_stride,
+            lists_at,
+            mask_at,
         ]
     );
     type Row = octavo::sampling::SamplingRow;
@@ -208,16 +212,18 @@ fn structures_have_the_same_layout_on_both_sides() {
         ("prompt_logprobs", offset_of!(Row, prompt_logprobs)),
     ];
     let nested: Vec<(String, u32)> = nested.into_iter().map(|(name, at)| (name.into(), base + at as u32)).collect();
-    for kernel in ["resolve", "sample_scan", "sample_pick"] {
+    for kernel in ["resolve", "sample_scan", "sample_pick", "sample_logprobs"] {
         same_layout!(kernel, SeqState, "SeqState", [token, position, position_limit, done, prompt_len], nested.clone());
     }
-    same_layout!("sample_pick", sample::Sampled, "Sampled", [token, largest, sum, logit]);
-    for kernel in ["sample_scan", "sample_pick"] {
+    same_layout!("sample_pick", sample::Sampled, "Sampled", [token, largest, sum, logit, rank, key, path]);
+    let (members, partial_bytes) = on_device("sample_scan", "Partial");
+    assert_eq!(partial_bytes as usize, sample::PARTIAL_BYTES, "{members:?}");
+    for kernel in ["sample_scan", "sample_pick", "sample_logprobs"] {
         same_layout!(
             kernel,
             sample::SampleParams,
             "SampleParams",
-            [vocab_size, logits_stride, block_count, first_sample]
+            [vocab_size, logits_stride, processed_at, processed_stride, block_count, first_sample]
         );
     }
     same_layout!("norm", norm::NormParams, "NormParams", [width, eps, first_sample]);
@@ -262,7 +268,24 @@ fn constants_are_the_same_on_both_sides() {
         }
     };
     assert_eq!(constant("lib/step_inputs.wgsl", "NONE"), u64::from(NONE));
-    assert_eq!(constant("kernels/sample_pick.wgsl", "BAD_LOGITS"), u64::from(BAD_LOGITS));
+    assert_eq!(constant("lib/sample_params.wgsl", "BAD_LOGITS"), u64::from(BAD_LOGITS));
+    assert_eq!(constant("lib/sample_params.wgsl", "NOTHING_ALLOWED"), u64::from(NOTHING_ALLOWED));
+    assert_eq!(constant("lib/sample_params.wgsl", "DROPPED_KEY"), u64::from(sample::sort_key(f32::MIN)));
+    let block = constant("lib/sample_params.wgsl", "GROUP_TOKENS") * constant("lib/sample_params.wgsl", "GROUP_COUNT");
+    assert_eq!(block, sample::VOCAB_BLOCK as u64);
+    for (name, value) in
+        [("KEEPS_HISTORY", row::KEEPS_HISTORY), ("HAS_LISTS", row::HAS_LISTS), ("HAS_MASK", row::HAS_MASK)]
+    {
+        assert_eq!(constant("lib/seq_state.wgsl", name), u64::from(value), "{name}");
+    }
+    let logprobs = "kernels/sample_logprobs.wgsl";
+    assert_eq!(constant(logprobs, "MAX_DEVICE_LOGPROBS"), u64::from(row::MAX_DEVICE_LOGPROBS));
+    assert_eq!(constant(logprobs, "SAMPLE_WORDS") as usize * 4, size_of::<sample::Sampled>());
+    assert_eq!(ENTRIES_PER_SAMPLE * 8, size_of::<sample::Sampled>());
+    assert_eq!(constant(logprobs, "RANK_AT") as usize * 4, offset_of!(sample::Sampled, rank));
+    for (path, name) in ["GIVEN", "LARGEST", "UNFILTERED", "SORTED", "SEARCHED"].iter().enumerate() {
+        assert_eq!(constant("kernels/sample_pick.wgsl", name), path as u64);
+    }
     assert_eq!(constant("lib/chunk.wgsl", "KV_CHUNK"), KV_CHUNK as u64);
     assert_eq!(constant("lib/routes.wgsl", "NO_PAIR"), u64::from(NONE));
     // Whoever writes NONE as a number means that number; the block size is written as a shift and a mask.
@@ -330,11 +353,14 @@ fn modules_import_only_what_they_may() {
 #[test]
 fn twins_bear_the_names_of_their_kernels() {
     let twins = std::fs::read_to_string(folder("src/reference/mod.rs")).unwrap();
-    // Kernels without a twin move integers or merge what `attention` defines; the sampler's two passes share one.
+    // Kernels without a twin move integers or merge what `attention` defines; the sampler's passes have one for each
+    // thing they do.
     let twin_of = |kernel: &'static str| match kernel {
         "resolve" | "update" => None,
         "attn_combine" => Some("attention"),
-        "sample_pick" | "sample_scan" => Some("sample"),
+        "sample_pick" => Some("sample"),
+        "sample_scan" => Some("process"),
+        "sample_logprobs" => Some("score"),
         "norm_add" | "qk_norm" => Some("norm"),
         "route_experts" | "group_experts" | "combine_experts" => Some("experts"),
         other => Some(other),

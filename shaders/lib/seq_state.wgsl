@@ -14,7 +14,7 @@ struct SeqState {
     seed_low: u32,
     seed_high: u32,
     stop_count: u32,
-    flags: u32,           // see src/sampling/row.rs
+    flags: u32,
     stops: array<u32, 8>,
     repetition_penalty: f32, // 1: off
     presence_penalty: f32,   // 0: off
@@ -24,4 +24,23 @@ struct SeqState {
     logprobs: u32,           // alternatives to report, plus one; 0: none; NONE: all
     prompt_logprobs: u32,    // the same for scored tokens
     reserved: u32,
+}
+
+// Flags, as in src/sampling/row.rs.
+const KEEPS_HISTORY: u32 = 1u;  // the side buffer has the tokens so far
+const HAS_LISTS: u32 = 2u;      // it has lists
+const HAS_MASK: u32 = 4u;       // it has a mask of the tokens that may come
+
+fn has_penalties(state: SeqState) -> bool {
+    return state.repetition_penalty != 1.0 || state.presence_penalty != 0.0 || state.frequency_penalty != 0.0;
+}
+
+// Whether the logits of the slot's tokens are changed before anything is drawn from them.
+fn has_rules(state: SeqState) -> bool {
+    return (state.flags & (HAS_LISTS | HAS_MASK)) != 0u || has_penalties(state);
+}
+
+// Whether a filter takes tokens out after the temperature.
+fn has_filters(state: SeqState, vocab_size: u32) -> bool {
+    return state.min_p > 0.0 || state.top_p < 1.0 || (state.top_k > 0u && state.top_k < vocab_size);
 }

@@ -13,7 +13,10 @@ struct StepHeader {
     updates_at: u32,
     update_count: u32,
     table_stride: u32,    // block table entries of a slot
-    reserved: array<u32, 6>,
+    side_stride: u32,     // words of a slot's region in the side buffer: its tokens so far, then
+    lists_at: u32,        // the lists of its request (see src/sampling/lists.rs), then
+    mask_at: u32,         // a bit for each token that may come
+    reserved: array<u32, 3>,
 }
 
 struct StepInputs {

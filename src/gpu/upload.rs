@@ -51,6 +51,11 @@ impl<'a> Uploader<'a> {
 impl Gpu {
     /// Writes `bytes` at the start of `buffer`, ordered after everything submitted before and before the next submission.
     pub fn write(&self, buffer: &Buffer, bytes: &[u8]) {
-        self.queue.write_buffer(buffer.raw(), 0, bytes);
+        self.write_at(buffer, 0, bytes);
+    }
+
+    /// Writes `bytes` (a multiple of four) at `offset` of `buffer`, in the same order.
+    pub fn write_at(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) {
+        self.queue.write_buffer(buffer.raw(), offset, bytes);
     }
 }

@@ -56,6 +56,7 @@ pub static ALL: &[KernelInfo] = &[
     KernelInfo { name: "resolve", variants: resolve::variants_for_tests },
     KernelInfo { name: "rope_kv", variants: rope_kv::variants_for_tests },
     KernelInfo { name: "route_experts", variants: experts::route_variants_for_tests },
+    KernelInfo { name: "sample_logprobs", variants: sample::logprobs_variants_for_tests },
     KernelInfo { name: "sample_pick", variants: sample::pick_variants_for_tests },
     KernelInfo { name: "sample_scan", variants: sample::scan_variants_for_tests },
     KernelInfo { name: "update", variants: update::variants_for_tests },

@@ -105,7 +105,7 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
             note(mode.kernel(), format!("{mode:?}, {name}{}", kv.name()), outcome);
         }
     }
-    for case in sampler::doctor_cases() {
+    for case in sampler::cases::doctor_cases() {
         note("sample", case.name.clone(), sampler::sample(rig, &case));
     }
     note("resolve", "decode and prompt rows".into(), tables::resolve(rig));

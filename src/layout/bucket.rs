@@ -17,6 +17,8 @@ pub struct Bucket {
     pub samples: usize,
     /// KV chunks of the longest decode row, a power of two.
     pub chunks: usize,
+    /// Whether some wanted row reports log-probabilities.
+    pub logprobs: bool,
 }
 
 /// Upper ends for the sizes of a bucket.
@@ -49,6 +51,7 @@ impl Bucket {
             tiles: up(header.tile_count, geometry.max_rows),
             samples: up(header.sample_count, geometry.max_rows + geometry.max_slots),
             chunks,
+            logprobs: inputs.wants_logprobs,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod bucket;
 pub mod inputs;
+mod side;
 
 pub use bucket::{Bucket, Geometry};
-pub use inputs::{SeqState, StepHeader, StepInputs};
+pub use inputs::{InputShape, SeqState, StepHeader, StepInputs};
+pub use side::SideLayout;

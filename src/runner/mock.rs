@@ -6,16 +6,21 @@
 //! with their blocks, to the host and back too. With a window ([`Capacity::window`]) only the last positions are read, and what
 //! lies before may be gone, as it may on a device.
 //!
+//! The rules of requests (masks, lists, token limits) are honoured: a token that may not come gives way to the next that may. A
+//! guided token without a mask, or a history that a plan left incomplete, is a bug.
+//!
 //! Plans take effect in the order of submission; results come later, by a virtual clock that only [`MockRunner::poll`] and
 //! [`MockRunner::advance`] move.
 
 mod memory;
+mod rules;
 #[cfg(test)]
 mod tests;
 
 use super::{Capacity, Costs, ModelRunner, RunError, SampledToken, StepResult, TokenScore, Wait};
 use crate::base::{Epoch, TokenId};
-use crate::sampling::SamplingRow;
+use crate::sampling::lists::{fill_mask, mask_words};
+use crate::sampling::{SamplingLists, SamplingRow};
 use crate::sched::plan::StepPlan;
 use memory::Memory;
 use std::collections::VecDeque;
@@ -113,10 +118,36 @@ impl MockOptions {
         stop_tokens: &[TokenId],
         limit: usize,
     ) -> Vec<TokenId> {
+        self.continuation_with(prompt, sampling, &SamplingLists::default(), stop_tokens, limit, &mut |_| None)
+    }
+
+    /// [`continuation`](Self::continuation) of a request with `lists`; `mask` guides the token after each output, if it gives one.
+    pub fn continuation_with(
+        &self,
+        prompt: &[TokenId],
+        sampling: &SamplingRow,
+        lists: &SamplingLists,
+        stop_tokens: &[TokenId],
+        limit: usize,
+        mask: &mut dyn FnMut(&[TokenId]) -> Option<Vec<u32>>,
+    ) -> Vec<TokenId> {
         let mut context = prompt.iter().fold(Context::start(self.seed), |context, token| context.then(*token));
-        let mut output = Vec::new();
+        let mut output: Vec<TokenId> = Vec::new();
+        let vocab_size = self.capacity.vocab_size;
+        let allowed = lists.allowed.as_ref().map(|allowed| {
+            let mut mask = vec![0; mask_words(vocab_size as usize)];
+            fill_mask(&mut mask, allowed);
+            mask
+        });
         while prompt.len() + output.len() < limit {
             let Some(token) = self.next_token(context, sampling) else { break };
+            let mask = mask(&output).or_else(|| allowed.clone());
+            let count = output.len();
+            let Some(token) =
+                rules::first_allowed(token, vocab_size, sampling, Some(lists), mask.as_deref(), &output, count)
+            else {
+                break;
+            };
             output.push(token);
             if stop_tokens.contains(&token) {
                 break;

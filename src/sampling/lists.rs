@@ -2,13 +2,13 @@
 
 use crate::base::TokenId;
 
-/// Words that each slot has for its lists on the device; longer ones are refused.
+/// The most [words](SamplingLists::words) that a request's lists may take: the room that each slot has on the device.
 pub const MAX_LIST_WORDS: usize = 4096;
 
 /// The parts of a request's sampling that have no fixed size. They are sent to the device when the request gets its slot.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SamplingLists {
-    /// Tokens whose logits are raised by so much.
+    /// Tokens whose logits are raised by so much; each at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bias: Vec<(TokenId, f32)>,
     /// Runs of tokens of which the last is forbidden where the output ends with the others; none is empty.

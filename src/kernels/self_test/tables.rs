@@ -6,16 +6,21 @@ use crate::kernels::{peak as peak_kernel, resolve as resolve_kernel, update as u
 use crate::layout::StepHeader;
 use crate::layout::inputs::{NONE, SeqState};
 use crate::reference;
+use crate::sampling::row::KEEPS_HISTORY;
 use crate::sampling::{SamplingParams, SamplingRow};
 use bytemuck::Zeroable;
 
-/// Decode rows (one of them finished), prompt rows, and padding.
+/// Decode rows (one of them finished), prompt rows, and padding; some slots keep their history.
 ///
 /// # Errors
 /// The result is wrong, or the device failed.
 pub fn resolve(rig: &Rig<'_>) -> Outcome {
     let state = |token, position, done| SeqState { token, position, done, ..SeqState::zeroed() };
-    let slots = [state(11, 33, 0), state(12, 5, 1), state(13, 16, 0), state(0, 0, 0)];
+    let mut slots = [state(11, 33, 0), state(12, 5, 1), state(13, 16, 0), state(0, 0, 0)];
+    for slot in [0, 1, 3] {
+        slots[slot].sampling.flags = KEEPS_HISTORY;
+    }
+    const SIDE: usize = 40;
     // Three table entries a slot; block 100 * slot + index + 1.
     let tables: Vec<u32> = (0..12).map(|index| index / 3 * 100 + index % 3 + 1).collect();
     let entries = [
@@ -26,25 +31,38 @@ pub fn resolve(rig: &Rig<'_>) -> Outcome {
         [77, 3, 15, 0],
         [78, 3, 16, 0],
     ];
-    let header = StepHeader { row_count: 5, decode_count: 3, rows_at: 1, table_stride: 3, ..Default::default() };
+    let side_stride = SIDE as u32;
+    let header =
+        StepHeader { row_count: 5, decode_count: 3, rows_at: 1, table_stride: 3, side_stride, ..Default::default() };
     let inputs = rig.step_inputs(&header, &entries).map_err(failed)?;
     let slots = rig.input(&slots).map_err(failed)?;
     let tables = rig.input(&tables).map_err(failed)?;
     let output = rig.output(&[[7u32; 4]; 9]).map_err(failed)?;
+    let mut histories = [[9u32; SIDE]; 4];
+    let side = rig.output(&histories).map_err(failed)?;
     let dispatch = Dispatch {
         variant: resolve_kernel::variant(&rig.gpu.profile),
-        arguments: vec![("inputs", &inputs), ("slots", &slots), ("tables", &tables), ("rows", &output.exact)],
+        arguments: vec![
+            ("inputs", &inputs),
+            ("slots", &slots),
+            ("tables", &tables),
+            ("rows", &output.exact),
+            ("side", &side.slice),
+        ],
         // More lanes than rows, whatever the workgroup.
         grid: resolve_kernel::grid(300, &rig.gpu.profile),
     };
-    let found = rig.run(&[dispatch], &[&output])?.remove(0);
+    let found = rig.run(&[dispatch], &[&output, &side])?;
     let idle = [0, NONE, NONE, NONE];
     let mut expected = [idle; 9];
     expected[0] = [11, 0, 33, 3 * 16 + 1];
     expected[2] = [13, 2, 16, 202 * 16];
     expected[3] = [77, 3, 15, 301 * 16 + 15];
     expected[4] = [78, 3, 16, 302 * 16];
-    exact(found, bytemuck::cast_slice(&expected))
+    histories[0][33] = 11;
+    (histories[3][15], histories[3][16]) = (77, 78);
+    let expected: [&[u32]; 2] = [bytemuck::cast_slice(&expected), bytemuck::cast_slice(&histories)];
+    exact(found.concat(), &expected.concat())
 }
 
 /// New slots and table entries, an odd number of changes, and everything else as it was.

@@ -1,11 +1,12 @@
 //! The mock's memory: slots, block tables and KV cells on the device, and blocks of cells on the host.
 
+use super::rules::{Rules, report};
 use super::{Context, MockOptions, RunError, SampledToken, StepResult, TokenScore};
 use crate::base::{BLOCK_TOKENS, BlockId, Epoch, SeqId, SlotId, TokenId};
 use crate::runner::Capacity;
+use crate::runner::SampleFault;
 use crate::runner::move_rules::MoveRules;
-use crate::runner::{SampleFault, TopRange};
-use crate::sampling::SamplingRow;
+use crate::sampling::row::{NO_LOGPROBS, logprob_entries};
 use crate::sched::plan::{PrefillChunk, StepPlan, TableUpdate};
 
 /// KV of one position.
@@ -22,7 +23,7 @@ struct Cell {
 enum Halt {
     Token,
     Limit,
-    BadLogits,
+    NoToken,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ struct Slot {
     owner: SeqId,
     /// Blocks, and the submission that entered each.
     table: Vec<Option<(BlockId, Epoch)>>,
-    sampling: SamplingRow,
+    rules: Rules,
     limit: usize,
     /// Positions with KV; unknown until the first chunk says where it starts.
     filled: Option<usize>,
@@ -50,6 +51,8 @@ pub(super) struct Memory {
     rules: MoveRules,
     capacity: Capacity,
     start: Context,
+    /// Entries of log-probabilities in the submission under way.
+    entries: u32,
 }
 
 type Run<T> = Result<T, RunError>;
@@ -73,6 +76,7 @@ impl Memory {
             rules: MoveRules::new(&capacity),
             capacity,
             start: Context::start(options.seed),
+            entries: 0,
         }
     }
 
@@ -80,6 +84,7 @@ impl Memory {
     pub fn run(&mut self, plan: &StepPlan, options: &MockOptions, result: &mut StepResult) -> Run<()> {
         self.move_blocks(plan)?;
         self.set_up(plan)?;
+        self.entries = 0;
         // All rows write before any row reads, as in one layer of a batch: two rows that write to the same block are
         // found out whatever their order.
         for (chunk, tokens) in plan.chunks() {
@@ -133,7 +138,7 @@ impl Memory {
                 None => return bug(format!("slot {slot} is closed, but does not exist")),
             }
         }
-        for init in &plan.new_slots {
+        for (init, history) in plan.new_owners() {
             let limit = init.position_limit as usize;
             if limit > self.capacity.max_model_len as usize {
                 return bug(format!("sequence {} may reach {limit}, beyond the context", init.seq));
@@ -145,13 +150,23 @@ impl Memory {
             *slot = Some(Slot {
                 owner: init.seq,
                 table,
-                sampling: init.sampling,
+                rules: Rules::new(
+                    init.sampling,
+                    init.lists.clone(),
+                    init.prompt_len as usize,
+                    history,
+                    self.capacity.vocab_size,
+                ),
                 limit,
                 filled: None,
                 context: None,
                 token: None,
                 halt: None,
             });
+        }
+        for (row, mask) in plan.slot_masks() {
+            let set = self.slot_mut(row.slot, row.seq)?.rules.set_mask(mask);
+            set.map_err(|why| RunError::Bug(format!("sequence {}: {why}", row.seq)))?;
         }
         plan.table_updates.iter().try_for_each(|update| self.set_entry(update, plan.epoch))
     }
@@ -222,7 +237,9 @@ impl Memory {
         let at = self.cell_index(id, seq, position)?;
         let context = before.then(token);
         self.cells[at] = Some(Cell { position, token, context });
-        self.slot_mut(id, seq)?.context = Some(context);
+        let slot = self.slot_mut(id, seq)?;
+        slot.context = Some(context);
+        slot.rules.write(position, token);
         Ok(())
     }
 
@@ -255,7 +272,7 @@ impl Memory {
         let PrefillChunk { seq, slot: id, start, .. } = *chunk;
         let (start, slot) = (start as usize, self.slot(id, seq)?);
         // A guided sequence goes on with tokens that were not sampled, after the one that was.
-        let goes_on = slot.sampling.is_guided() && slot.token == tokens.first().copied();
+        let goes_on = slot.rules.sampling.is_guided() && slot.token == tokens.first().copied();
         if slot.token.is_some() && !goes_on || slot.halt.is_some() {
             return bug(format!("sequence {seq} prefills after it began to decode"));
         }
@@ -284,14 +301,12 @@ impl Memory {
         let context = self.read(slot, seq, start as usize, (start + len) as usize)?;
         if score {
             let following = tokens[1..].iter().copied().chain(next_token);
+            let wants = self.slot(slot, seq)?.rules.sampling.prompt_logprobs;
             for (position, token) in (start + 1..).zip(following) {
-                result.scores.push(TokenScore {
-                    seq,
-                    position,
-                    logprob: MockOptions::logprob(token),
-                    rank: 0,
-                    top: TopRange::default(),
-                });
+                self.take_entries(wants, seq)?;
+                let logprob = MockOptions::logprob(token);
+                let report = report(token, logprob, wants, self.capacity.vocab_size, result).unwrap_or_default();
+                result.scores.push(TokenScore { seq, position, logprob, rank: report.rank, top: report.top });
             }
         }
         if last { self.sample(slot, seq, context, options, result) } else { Ok(()) }
@@ -324,22 +339,42 @@ impl Memory {
         options: &MockOptions,
         result: &mut StepResult,
     ) -> Run<()> {
+        let (start, vocab_size) = (self.start, self.capacity.vocab_size);
         let slot = self.slot_mut(id, seq)?;
         let index = slot.filled.unwrap_or(0);
         if index >= slot.limit {
             return bug(format!("sequence {seq} samples token {index}, its limit is {}", slot.limit));
         }
-        let token = options.next_token(context, &slot.sampling);
-        let stops = &slot.sampling.stops[..slot.sampling.stop_count as usize];
-        slot.token = token;
-        slot.halt = match token {
-            None => Some(Halt::BadLogits),
-            Some(token) if stops.contains(&token) => Some(Halt::Token),
-            Some(_) if index + 1 == slot.limit => Some(Halt::Limit),
-            Some(_) => None,
+        let token = match options.next_token(context, &slot.rules.sampling) {
+            Some(token) => slot.rules.apply(token, index, context, start),
+            None => Ok(Err(SampleFault::NotFinite)),
         };
-        let token = token.ok_or(SampleFault::NotFinite);
-        result.tokens.push(SampledToken { seq, slot: id, token, logprob: None });
+        let token = token.map_err(|why| RunError::Bug(format!("sequence {seq} {why}")))?;
+        let sampling = slot.rules.sampling;
+        let stops = &sampling.stops[..sampling.stop_count as usize];
+        slot.token = token.ok();
+        slot.halt = match token {
+            Err(_) => Some(Halt::NoToken),
+            Ok(token) if stops.contains(&token) => Some(Halt::Token),
+            Ok(_) if index + 1 == slot.limit => Some(Halt::Limit),
+            Ok(_) => None,
+        };
+        self.take_entries(sampling.logprobs, seq)?;
+        let logprob = token
+            .ok()
+            .and_then(|token| report(token, MockOptions::logprob(token), sampling.logprobs, vocab_size, result));
+        result.tokens.push(SampledToken { seq, slot: id, token, logprob });
         Ok(())
+    }
+
+    /// Books the entries of log-probabilities of one row.
+    fn take_entries(&mut self, wants: u32, seq: SeqId) -> Run<()> {
+        if wants != NO_LOGPROBS {
+            self.entries += logprob_entries(wants, self.capacity.vocab_size);
+        }
+        match self.entries <= self.capacity.logprob_entries {
+            true => Ok(()),
+            false => bug(format!("sequence {seq} reports log-probabilities that there is no room for")),
+        }
     }
 }

@@ -8,10 +8,10 @@ use crate::config::{ContextChoice, EngineConfig};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::gpu::memory::{Buffer, Slice, Use};
-use crate::kernels::sample::{Sampled, VOCAB_BLOCK};
+use crate::kernels::sample::{PARTIAL_BYTES, Sampled, VOCAB_BLOCK};
 use crate::kernels::{attention, attn_combine};
 use crate::layout::inputs::SeqState;
-use crate::layout::{Geometry, StepInputs};
+use crate::layout::{Geometry, SideLayout, StepInputs};
 use crate::model::spec::{LayerSpec, ModelSpec};
 
 /// Sizes of everything that does not hold weights.
@@ -26,6 +26,10 @@ pub(super) struct Sizes {
     pub(super) logit_rows: usize,
     /// Rows that may want logits in one step.
     pub(super) max_samples: usize,
+    /// Entries of log-probabilities that one submission can report.
+    pub(super) logprob_entries: usize,
+    /// Memory of the sampler for each slot.
+    pub(super) side: SideLayout,
     /// Decode steps in one submission.
     pub(super) max_steps: usize,
     /// The most past tokens that any layer sees, if every layer has such a window.
@@ -34,10 +38,13 @@ pub(super) struct Sizes {
 
 /// Logits of the rows of one pass; more rows take several passes.
 const LOGITS_BYTES: usize = 32 << 20;
+/// Entries of log-probabilities for each row that may want logits: the twenty alternatives that servers allow, and one to spare. One
+/// row may have the whole vocabulary.
+const ENTRIES_PER_ROW: usize = 21;
 /// Decode rows times head tiles below which a row's chunks get workgroups of their own.
 const SPLIT_BELOW: usize = 64;
 /// Most memory for partial results of attention; rows that would need more walk their chunks by themselves, with the same bits.
-const PARTIAL_BYTES: u64 = 32 << 20;
+const PARTIAL_ATTENTION_BYTES: u64 = 32 << 20;
 
 impl Sizes {
     /// Sizes for `config` with `weight_bytes` of weights.
@@ -55,6 +62,8 @@ impl Sizes {
             table_stride: ceil_div(max_context, BLOCK_TOKENS),
             logit_rows: (LOGITS_BYTES / logits_row).clamp(1, max_samples),
             max_samples,
+            logprob_entries: spec.vocab_size.max(ENTRIES_PER_ROW * max_samples),
+            side: SideLayout { max_context, vocab_size: spec.vocab_size },
             max_steps: usize::from(config.steps_per_submit),
             window: widest_window(spec, max_context),
         };
@@ -67,6 +76,20 @@ impl Sizes {
             return Err(Error::config(format!(
                 "max_num_batched_tokens is {}, but {} can compute {most_rows} rows of this model in a step; lower it to that",
                 config.max_num_batched_tokens, profile.name
+            )));
+        }
+        let side_bytes = |sizes: &Self| (config.max_num_seqs * sizes.side.stride() * 4) as u64;
+        let most_side = profile.max_binding.min(profile.max_buffer);
+        if config.context == ContextChoice::Asked && side_bytes(&sizes(config.max_model_len, 0)) > most_side {
+            let side = sizes(config.max_model_len, 0).side;
+            return Err(Error::config(format!(
+                "max_num_seqs is {} and max_model_len {}, for which the sampler keeps {} bytes of tokens, lists and masks in one \
+                 binding; {} takes {most_side}: lower the first to {} or the second",
+                config.max_num_seqs,
+                config.max_model_len,
+                side_bytes(&sizes(config.max_model_len, 0)),
+                profile.name,
+                (most_side / (4 * side.stride() as u64)).max(1)
             )));
         }
         let block_bytes = config.kv_bytes_per_token * BLOCK_TOKENS as u64;
@@ -128,17 +151,25 @@ impl Sizes {
         let widths = Widths::of(spec);
         let row = 2 * spec.hidden_size + widths.qkv + widths.query + 3 * widths.intermediate;
         let row = row + widths.sublayer + widths.expert_outputs + widths.experts + 4 * widths.chosen;
-        let logits = self.logit_rows * (logits_stride(spec.vocab_size) + spec.hidden_size);
-        let tables = self.geometry.max_slots * self.table_stride;
+        // Logits twice: the model's, and those after the rules of the requests.
+        let logits = self.logit_rows * (2 * logits_stride(spec.vocab_size) + spec.hidden_size);
+        let scanned = self.logit_rows * spec.vocab_size.div_ceil(VOCAB_BLOCK) * PARTIAL_BYTES / 4;
+        let results = self.result_bytes() / 4;
+        let tables = self.geometry.max_slots * (self.table_stride + self.side.stride());
         let rotations: usize = spec.ropes.iter().map(|rope| self.geometry.max_context * rope.rotary_dim).sum();
-        ((rows * row + logits + tables + rotations) * 4) as u64 + PARTIAL_BYTES
+        ((rows * row + logits + scanned + results + tables + rotations) * 4) as u64 + PARTIAL_ATTENTION_BYTES
+    }
+
+    /// Results of the largest step: samples, then entries of log-probabilities.
+    pub(super) fn result_bytes(&self) -> usize {
+        self.max_samples.next_power_of_two() * size_of::<Sampled>() + self.logprob_entries * 8
     }
 
     /// Whether `rows` decode rows with `chunks` chunks give each chunk a workgroup of its own.
     pub(super) fn splits(&self, spec: &attention::Spec, rows: usize, chunks: usize) -> bool {
         chunks > 1
             && rows * (spec.heads / spec.heads_per_tile()) < SPLIT_BELOW
-            && attn_combine::partial_bytes(spec, rows.next_power_of_two(), chunks) <= PARTIAL_BYTES
+            && attn_combine::partial_bytes(spec, rows.next_power_of_two(), chunks) <= PARTIAL_ATTENTION_BYTES
     }
 }
 
@@ -199,7 +230,10 @@ pub(super) struct Buffers {
     pub(super) routes: Slice,
     pub(super) expert_outputs: Slice,
     pub(super) wanted: Slice,
+    /// The model's, and behind them those after the rules of the requests.
     pub(super) logits: Slice,
+    /// The sampler's memory of the slots: see [`SideLayout`].
+    pub(super) side: Slice,
     pub(super) scanned: Slice,
     pub(super) sampled: Slice,
     /// (keys, values) of each layer.
@@ -263,9 +297,10 @@ impl Buffers {
             routes: storage("expert routes", route_words * 4)?,
             expert_outputs: floats("expert outputs", rows, widths.expert_outputs)?,
             wanted: floats("wanted rows", sizes.logit_rows.next_multiple_of(8), spec.hidden_size)?,
-            logits: floats("logits", sizes.logit_rows, stride)?,
-            scanned: storage("scanned", sizes.logit_rows * scan_blocks * 16)?,
-            sampled: storage("sampled", sizes.max_samples * size_of::<Sampled>())?,
+            logits: floats("logits", 2 * sizes.logit_rows, stride)?,
+            side: storage("tokens, lists and masks", slots * sizes.side.stride() * 4)?,
+            scanned: storage("scanned", sizes.logit_rows * scan_blocks * PARTIAL_BYTES)?,
+            sampled: storage("sampled", sizes.result_bytes())?,
             kv,
             kv_bytes,
         })

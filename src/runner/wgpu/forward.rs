@@ -83,7 +83,8 @@ impl<'a> Forward<'a> {
     pub(super) fn record_step(&self, recorder: &'a mut Recorder, bucket: &'a Bucket) -> Result<Bundle> {
         let (model, b) = (self.model, self.buffers);
         let step = &mut self.recording(recorder, bucket);
-        let arguments = [("inputs", &b.inputs), ("slots", &b.slots), ("tables", &b.tables), ("rows", &b.rows)];
+        let arguments =
+            [("inputs", &b.inputs), ("slots", &b.slots), ("tables", &b.tables), ("rows", &b.rows), ("side", &b.side)];
         let grid = resolve::grid(step.rows, &self.gpu.profile);
         step.dispatch("resolve", &resolve::variant(&self.gpu.profile), &arguments, grid)?;
 
@@ -107,15 +108,18 @@ impl<'a> Forward<'a> {
 
     fn record_sample(&self, step: &mut Recording<'_>, params: &Slice, rows: usize) -> Result<()> {
         let b = self.buffers;
+        let profile = &self.gpu.profile;
         let arguments = [
             ("inputs", &b.inputs),
             ("slots", &b.slots),
+            ("rows", &b.rows),
+            ("side", &b.side),
             ("logits", &b.logits),
             ("partials", &b.scanned),
             ("params", params),
         ];
-        let variant = sample::scan_variant(&self.gpu.profile);
-        step.dispatch("sample_scan", &variant, &arguments, sample::scan_grid(self.vocab_size, rows))?;
+        let grid = sample::scan_grid(self.vocab_size, rows);
+        step.dispatch("sample_scan", &sample::scan_variant(profile), &arguments, grid)?;
         let arguments = [
             ("inputs", &b.inputs),
             ("slots", &b.slots),
@@ -125,7 +129,18 @@ impl<'a> Forward<'a> {
             ("sampled", &b.sampled),
             ("params", params),
         ];
-        let variant = sample::pick_variant(self.vocab_size, &self.gpu.profile);
-        step.dispatch("sample_pick", &variant, &arguments, sample::pick_grid(rows))
+        let grid = sample::row_grid(rows);
+        step.dispatch("sample_pick", &sample::pick_variant(self.vocab_size, profile), &arguments, grid)?;
+        if !step.bucket.logprobs {
+            return Ok(());
+        }
+        let arguments = [
+            ("inputs", &b.inputs),
+            ("slots", &b.slots),
+            ("logits", &b.logits),
+            ("results", &b.sampled),
+            ("params", params),
+        ];
+        step.dispatch("sample_logprobs", &sample::logprobs_variant(self.vocab_size, profile), &arguments, grid)
     }
 }

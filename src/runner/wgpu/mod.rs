@@ -13,6 +13,7 @@ mod mlp;
 mod moves;
 mod norms;
 mod profile;
+mod results;
 mod warm_up;
 mod work;
 
@@ -24,9 +25,7 @@ use self::moves::{Moves, Moving};
 pub use self::profile::{KernelCost, KernelTime, Method, StepProfile, Workload};
 pub use self::work::Work;
 use super::move_rules::MoveRules;
-use super::{
-    Capacity, Costs, ModelRunner, RunError, SampleFault, SampledToken, StepResult, TokenScore, TopRange, Wait,
-};
+use super::{Capacity, Costs, ModelRunner, RunError, StepResult, Wait};
 use crate::base::{BLOCK_TOKENS, Epoch, KV_CHUNK, ceil_div};
 use crate::config::{EngineConfig, LoadProgress, LoadStage, RunnerInfo};
 use crate::error::{Error, ErrorKind, Result};
@@ -35,8 +34,8 @@ use crate::gpu::memory::Slice;
 use crate::gpu::readback::{Counts, Prelude, Readback, Repeat};
 use crate::gpu::{AdapterChoice, Bundle, Gpu, Recorder};
 use crate::kernels::sample::{SampleParams, Sampled, VOCAB_BLOCK};
-use crate::layout::inputs::{BAD_LOGITS, NONE, SampleOwner, SeqState};
-use crate::layout::{Bucket, StepInputs};
+use crate::layout::inputs::{SampleOwner, SeqState};
+use crate::layout::{Bucket, InputShape, StepInputs};
 use crate::model::files::ModelFiles;
 use crate::sched::plan::StepPlan;
 use std::collections::{HashMap, VecDeque};
@@ -56,6 +55,8 @@ pub struct WgpuRunner {
     combine: Vec<Slice>,
     sample: Vec<Slice>,
     inputs: StepInputs,
+    /// Memory for lists and masks on their way to the device.
+    side_words: Vec<u32>,
     pending: VecDeque<Pending>,
     spare: Vec<Vec<SampleOwner>>,
     sizes: Sizes,
@@ -69,7 +70,7 @@ pub struct WgpuRunner {
 }
 
 /// One sequence that decodes within its first attention chunk; recorded at warm-up.
-const SINGLE: Bucket = Bucket { rows: 1, decode: 1, tiles: 0, samples: 1, chunks: 1 };
+const SINGLE: Bucket = Bucket { rows: 1, decode: 1, tiles: 0, samples: 1, chunks: 1, logprobs: false };
 
 /// A submission whose results are on their way.
 struct Pending {
@@ -152,8 +153,11 @@ impl WgpuRunner {
             let params = SampleParams {
                 vocab_size: spec.vocab_size as u32,
                 logits_stride: logits_stride(spec.vocab_size) as u32,
+                processed_at: (sizes.logit_rows * logits_stride(spec.vocab_size)) as u32,
+                processed_stride: logits_stride(spec.vocab_size) as u32,
                 block_count: spec.vocab_size.div_ceil(VOCAB_BLOCK) as u32,
                 first_sample: (round * sizes.logit_rows) as u32,
+                reserved: [0; 2],
             };
             sample.push(loader.params(bytemuck::bytes_of(&params))?);
         }
@@ -176,9 +180,9 @@ impl WgpuRunner {
                 outcome => break outcome?,
             }
         };
-        let results = (sizes.max_samples).max(sizes.max_steps * sizes.geometry.max_slots.next_power_of_two());
+        let steps = sizes.max_steps * sizes.geometry.max_slots.next_power_of_two() * size_of::<Sampled>();
         let depth = config.max_in_flight.max(2);
-        let readback = Readback::new(&gpu, depth, (results * size_of::<Sampled>()) as u64)?;
+        let readback = Readback::new(&gpu, depth, sizes.result_bytes().max(steps) as u64)?;
         let moves = Moves::new(&gpu, &buffers.kv, sizes.block_count, config.swap_space, depth)?;
         let tile_queries = model.layers.iter().map(|layer| layer.attention.spec.tile_queries()).min().unwrap_or(1);
         let mut runner = Self {
@@ -193,6 +197,7 @@ impl WgpuRunner {
             combine,
             sample,
             inputs: StepInputs::default(),
+            side_words: Vec::new(),
             pending: VecDeque::with_capacity(config.max_in_flight),
             spare: Vec::new(),
             sizes,
@@ -298,6 +303,10 @@ impl WgpuRunner {
         bundle
     }
 
+    fn input_shape(&self) -> InputShape {
+        InputShape { table_stride: self.sizes.table_stride, tile_queries: self.tile_queries, side: self.sizes.side }
+    }
+
     fn check_plan(&self, plan: &StepPlan) -> Result<()> {
         let geometry = &self.sizes.geometry;
         let fits = plan.token_count() <= geometry.max_rows
@@ -314,7 +323,11 @@ impl WgpuRunner {
         self.gpu.check()?;
         self.check_plan(plan)?;
         self.move_rules.check(plan).map_err(|why| Error::bug(format!("{why}, in plan {plan}")))?;
-        self.inputs.build(plan, self.sizes.table_stride, self.tile_queries);
+        self.inputs.build(plan, &self.input_shape());
+        let entries = self.inputs.entry_count;
+        if entries > self.sizes.logprob_entries || (self.inputs.wants_logprobs && plan.steps > 1) {
+            return Err(Error::bug(format!("{entries} entries of log-probabilities in {} steps: {plan}", plan.steps)));
+        }
         let bucket = Bucket::of(&self.inputs, &self.sizes.geometry);
         if self.eager || !self.bundles.contains_key(&bucket) {
             let bundle = self.record(&bucket)?;
@@ -324,8 +337,14 @@ impl WgpuRunner {
         let earlier = self.pending.iter_mut().map(|pending| &mut pending.moving);
         let moving = self.moves.prepare(&self.gpu, plan, earlier)?;
         self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
-        let stride = bucket.samples.max(1);
-        let results = self.buffers.sampled.buffer.slice(0, (stride * size_of::<Sampled>()) as u64);
+        let (gpu, side) = (&self.gpu, &self.buffers.side.buffer);
+        let changes = self.sizes.side.changes(plan, &mut self.side_words, |at, words| {
+            gpu.write_at(side, at as u64 * 4, bytemuck::cast_slice(words));
+        });
+        changes.map_err(|why| Error::bug(format!("{why}, in plan {plan}")))?;
+        let stride = self.inputs.sample_stride();
+        let result_bytes = stride * size_of::<Sampled>() + entries * size_of::<[u32; 2]>();
+        let results = self.buffers.sampled.buffer.slice(0, result_bytes as u64);
         let update = (self.inputs.header.update_count > 0).then_some(&self.update);
         let steps = usize::from(plan.steps.max(1));
         let cut = self.budget.cut(bucket.rows, steps, bundle.dispatch_count());
@@ -359,32 +378,13 @@ impl WgpuRunner {
             let (live, prompt) = pending.live;
             self.budget.learn(pending.rows, live, prompt, pending.steps, micros);
         }
-        self.readback.take(landed, |bytes| deliver(bytes, &pending, result))?;
+        self.readback.take(landed, |bytes| {
+            results::deliver(bytes, pending.steps, pending.stride, &pending.owners, result);
+        })?;
         self.moves.land(pending.moving)?;
         self.move_rules.report(pending.epoch);
         self.spare.push(pending.owners);
         Ok(true)
-    }
-}
-
-/// Sorts what the device reported into tokens and scores.
-fn deliver(bytes: &[u8], pending: &Pending, result: &mut StepResult) {
-    let sampled: &[Sampled] = bytemuck::cast_slice(bytes);
-    for step in sampled.chunks(pending.stride).take(pending.steps) {
-        for (sampled, owner) in step.iter().zip(&pending.owners) {
-            let SampleOwner { seq, slot, scored } = *owner;
-            match (scored, sampled.token) {
-                (_, NONE) => {}
-                (Some(position), token) => {
-                    let logprob = if token == BAD_LOGITS { f64::NAN } else { sampled.logprob() };
-                    result.scores.push(TokenScore { seq, position, logprob, rank: 0, top: TopRange::default() });
-                }
-                (None, BAD_LOGITS) => {
-                    result.tokens.push(SampledToken { seq, slot, token: Err(SampleFault::NotFinite), logprob: None })
-                }
-                (None, token) => result.tokens.push(SampledToken { seq, slot, token: Ok(token), logprob: None }),
-            }
-        }
     }
 }
 
@@ -423,7 +423,7 @@ fn capacity(sizes: &Sizes, vocab_size: usize, moves: &Moves) -> Capacity {
         max_steps: sizes.max_steps as u16,
         vocab_size: vocab_size as u32,
         host_blocks: moves.host_blocks(),
-        logprob_entries: 0,
+        logprob_entries: sizes.logprob_entries as u32,
         window: sizes.window,
     }
 }

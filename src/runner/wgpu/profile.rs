@@ -218,7 +218,7 @@ impl WgpuRunner {
             Workload::Prompt { tokens } => self.prompt_plan(tokens),
         };
         let slots = plan.new_slots.iter().zip(plan.decode.iter().map(|row| row.position)).map(start_of).collect();
-        self.inputs.build(&plan, self.sizes.table_stride, self.tile_queries);
+        self.inputs.build(&plan, &self.input_shape());
         let bucket = Bucket::of(&self.inputs, &self.sizes.geometry);
         let bundle = self.record(&bucket)?;
         self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());

@@ -13,13 +13,15 @@ impl WgpuRunner {
     pub(super) fn warm_up(&mut self, progress: &mut dyn FnMut(LoadProgress)) -> Result<()> {
         let slots = self.sizes.geometry.max_slots;
         let long = ceil_div(self.sizes.geometry.max_context, KV_CHUNK) > 1;
-        let decode = |rows: usize, chunks| Bucket { rows, decode: rows, tiles: 0, samples: rows, chunks };
+        let decode =
+            |rows: usize, chunks| Bucket { rows, decode: rows, tiles: 0, samples: rows, chunks, logprobs: false };
         let mut buckets: Vec<Bucket> =
             [1, 2, 4, 8].into_iter().filter(|rows| *rows <= slots).map(|rows| decode(rows, 1)).collect();
         if long {
             buckets.push(decode(1, 2));
         }
-        let prompt = |rows: usize| Bucket { rows, decode: 0, tiles: 8, samples: 1, chunks: 0 };
+        buckets.push(Bucket { logprobs: true, ..decode(1, 1) });
+        let prompt = |rows: usize| Bucket { rows, decode: 0, tiles: 8, samples: 1, chunks: 0, logprobs: false };
         buckets.push(prompt(8));
         // Experts meet larger tiles only in larger steps.
         let most = self.sizes.geometry.max_rows;
@@ -35,7 +37,7 @@ impl WgpuRunner {
             tiles.extend(new);
         }
         let total = buckets.len() as u64;
-        self.inputs.build(&StepPlan::default(), self.sizes.table_stride, self.tile_queries);
+        self.inputs.build(&StepPlan::default(), &self.input_shape());
         self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
         self.update = {
             let mut recorder = std::mem::take(&mut self.recorder);
