@@ -22,7 +22,6 @@ fn ids(list: &Value) -> Vec<u64> {
 }
 
 #[test]
-#[ignore = "the device's sampler does not know all parameters yet"]
 fn a_workload_of_lines_gets_what_each_line_asks_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("prompts.jsonl");
@@ -84,7 +83,6 @@ fn a_workload_of_lines_gets_what_each_line_asks_for() {
 }
 
 #[test]
-#[ignore = "the device's sampler does not know all parameters yet"]
 fn a_table_follows_the_text() {
     let output = octavo(&["--prompt-tokens", "5,6,7,8", "--max-tokens", "4", "--ignore-eos", "--logprobs", "2"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
