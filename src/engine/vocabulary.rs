@@ -102,7 +102,7 @@ impl Vocabulary {
         }
     }
 
-    /// The tokens of each text as it begins a word and as it goes on with one.
+    /// The tokens of each text with and without a space before.
     fn bad_words(&self, texts: &[String]) -> Result<Vec<Vec<TokenId>>> {
         let mut runs: Vec<Vec<TokenId>> = Vec::new();
         for text in texts {
@@ -110,8 +110,10 @@ impl Vocabulary {
                 return Err(Error::config("bad_words need a tokenizer, which this model lacks; use logit_bias"));
             };
             let word = text.trim_start();
-            for text in [word.to_owned(), format!(" {word}")] {
-                let run = tokenizer.encode(&text, false).map_err(|error| error.context("bad_words"))?;
+            let encode = |text: &str| tokenizer.encode(text, false).map_err(|error| error.context("bad_words"));
+            // SentencePiece begins every text with a space, so the token that stands within a word is looked up.
+            let within = tokenizer.token_to_id(word).filter(|id| tokenizer.token_bytes(*id) == word.as_bytes());
+            for run in [encode(word)?, encode(&format!(" {word}"))?, within.into_iter().collect()] {
                 if !run.is_empty() && !runs.contains(&run) {
                     runs.push(run);
                 }
@@ -233,6 +235,37 @@ mod tests {
         assert_eq!(prepared.row, SamplingRow { token_limit: 6, ..row });
         let late = with_tokenizer().prepare(&base().ignore_eos().stop_token_id(1).logit_bias(0, 1.0)).unwrap();
         assert_eq!((late.stop_tokens, late.lists.unwrap().early_stops.len()), (vec![1], 0));
+    }
+
+    #[test]
+    fn a_word_is_forbidden_within_another_one_too() {
+        let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to});
+        let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+        let normalizers = [json!({"type": "Prepend", "prepend": "▁"}), replace(" ", "▁")];
+        let decoders = [replace("▁", " "), json!({"type": "ByteFallback"}), json!({"type": "Fuse"}), strip];
+        let file = json!({
+            "version": "1.0", "added_tokens": [],
+            "normalizer": {"type": "Sequence", "normalizers": normalizers},
+            "decoder": {"type": "Sequence", "decoders": decoders},
+            "model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, "b": 2, "ab": 3, "▁ab": 4, "é": 5},
+                      "merges": [["a", "b"], ["▁", "ab"]]},
+        });
+        let tokenizer = Tokenizer::from_file(&TokenizerFile::Json(file.to_string().into_bytes())).unwrap();
+        let vocabulary = Vocabulary::new(Some(tokenizer), &settings(), &capacity());
+        let runs = |word: &str| vocabulary.prepare(&base().bad_word(word)).unwrap().lists.unwrap().bad_words.clone();
+        assert_eq!(runs("ab"), [vec![4], vec![0, 4], vec![3]]);
+        assert_eq!(runs("ba"), [vec![0, 2, 1], vec![0, 0, 2, 1]]);
+        assert_eq!(runs("é"), [vec![0, 5], vec![0, 0, 5], vec![5]]);
+        // What a byte-level vocabulary spells like a word may stand for other bytes.
+        let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+        let file = json!({
+            "version": "1.0", "added_tokens": [], "pre_tokenizer": level, "decoder": level,
+            "model": {"type": "BPE", "vocab": {"é": 0, "Ã": 1, "©": 2, "Ġ": 3}, "merges": []},
+        });
+        let tokenizer = Tokenizer::from_file(&TokenizerFile::Json(file.to_string().into_bytes())).unwrap();
+        let vocabulary = Vocabulary::new(Some(tokenizer), &settings(), &capacity());
+        let lists = vocabulary.prepare(&base().bad_word("é")).unwrap().lists.unwrap();
+        assert_eq!(lists.bad_words, [vec![1, 2], vec![3, 1, 2]]);
     }
 
     #[test]

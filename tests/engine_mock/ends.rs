@@ -186,7 +186,7 @@ fn impossible_parameters_are_refused_at_the_door() {
         (base().stop_token_id(1000), "stop_token_ids names 1000"),
         (base().logprobs(21), "logprobs is 21, but max_logprobs allows 20"),
         (base().logprobs(TopLogprobs::All), "logprobs is all, which is 512"),
-        (base().json_object(), "constraint (json_object)"),
+        (base().json_object(), "json_object constrains the output"),
         (base().choice(["a", "b"]), "feature `structured`"),
         (base().stop("x").without_text(), "detokenize is false"),
     ];

@@ -95,6 +95,22 @@ fn text_of(tokenizer: Option<&Tokenizer>, token: TokenId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use octavo::text::TokenizerFile;
+
+    #[test]
+    fn fields_have_the_true_text_of_tokens() {
+        let level = serde_json::json!(
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+        let file = serde_json::json!({
+            "version": "1.0", "added_tokens": [], "pre_tokenizer": level, "decoder": level,
+            "model": {"type": "BPE", "vocab": {"Ġa": 0, "Ã": 1}, "merges": []},
+        });
+        let tokenizer = Tokenizer::from_file(&TokenizerFile::Json(file.to_string().into_bytes())).unwrap();
+        let found = [Logprob { token: 0, logprob: -0.25, rank: 2, top: vec![(1, -0.125)] }];
+        let expected = "[{\"token\":0,\"text\":\" a\",\"logprob\":-0.25,\"rank\":2,\
+                        \"top\":[{\"token\":1,\"text\":\"\u{fffd}\",\"logprob\":-0.125}]}]";
+        assert_eq!(serde_json::to_string(&lines(Some(&tokenizer), &found)).unwrap(), expected);
+    }
 
     #[test]
     fn a_table_shows_tokens_and_what_else_was_likely() {
