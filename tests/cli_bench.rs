@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_octavo")).arg("bench").args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_octavo")).arg("bench").args(args).env("OCTAVO_CACHE_DIR", "").output().unwrap()
 }
 
 fn model() -> String {

@@ -43,6 +43,7 @@ organisation/name:file.gguf.
 Environment:
   OCTAVO_LOG        log filter, such as `info` or `octavo=debug`; the default is `warn`
   OCTAVO_DISABLE    device features to leave unused: f16, subgroups, timestamps
+  OCTAVO_CACHE_DIR  folder for what drivers compile, kept for the next start; empty keeps nothing
   HF_HOME           where models of the hub are kept; HF_HUB_OFFLINE=1 forbids downloads";
 
 /// Runs language models on any GPU: continuous batching, paged KV cache, WGSL kernels.

@@ -3,7 +3,7 @@
 use crate::progress::LoadBars;
 use clap::Args;
 use octavo::base::{DType, TokenId};
-use octavo::config::{EngineOptions, KvDtype};
+use octavo::config::{EngineOptions, KvDtype, default_cache_dir};
 use octavo::error::{Error, Result};
 use octavo::llm::Llm;
 use octavo::sampling::SamplingParams;
@@ -159,6 +159,12 @@ pub struct EngineArgs {
     /// Time that one submission shall take, in milliseconds; 4 suits a GPU that also draws a user interface
     #[arg(long, value_name = "MS", default_value_t = EngineOptions::default().submit_budget.as_millis() as u64)]
     pub submit_budget_ms: u64,
+    /// Where to keep what the driver compiled, for the next start [default: octavo in the system's folder for caches]
+    #[arg(long, value_name = "DIR")]
+    pub cache_dir: Option<PathBuf>,
+    /// Keep nothing on disk
+    #[arg(long, conflicts_with = "cache_dir")]
+    pub no_cache_dir: bool,
 }
 
 const MIB: u64 = 1 << 20;
@@ -209,6 +215,10 @@ impl EngineArgs {
             eager: self.eager,
             sync: self.sync,
             steps_per_submit: self.steps_per_submit,
+            cache_dir: match self.no_cache_dir {
+                true => None,
+                false => self.cache_dir.clone().or_else(default_cache_dir),
+            },
             submit_budget: Duration::from_millis(self.submit_budget_ms),
             ..EngineOptions::default()
         })

@@ -113,6 +113,9 @@ impl WgpuRunner {
         let choice = config.adapter.as_deref().map_or(AdapterChoice::Best, AdapterChoice::parse);
         let mode = if config.checked_shaders { ShaderMode::Checked } else { ShaderMode::Trusted };
         let gpu = Gpu::open(&choice, mode)?;
+        if let Some(folder) = &config.cache_dir {
+            gpu.registry.keep_in(folder, &gpu.profile);
+        }
         progress(LoadProgress { stage: LoadStage::Opening, done: 1, total: 1 });
         Self::on_device(gpu, files, config, progress)
     }

@@ -35,6 +35,13 @@ impl WgpuRunner {
             tiles.extend(new);
         }
         let total = buckets.len() as u64;
+        progress(LoadProgress { stage: LoadStage::Compiling, done: 0, total });
+        let mut variants = Vec::new();
+        for bucket in &buckets {
+            self.forward().list_variants(bucket, &mut variants)?;
+        }
+        self.gpu.registry.warm_up(&variants)?;
+        self.gpu.registry.save();
         self.inputs.build(&StepPlan::default(), self.sizes.table_stride, self.tile_queries);
         self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
         self.update = {
