@@ -81,6 +81,8 @@ pub struct EngineConfig {
     pub binding_limit: Option<u64>,
     /// See [`EngineOptions::cache_dir`].
     pub cache_dir: Option<PathBuf>,
+    /// See [`EngineOptions::tune`].
+    pub tune: bool,
     /// See [`EngineOptions::checked_shaders`].
     pub checked_shaders: bool,
     /// KV bytes of one token in all layers.
@@ -234,6 +236,7 @@ impl EngineConfig {
             max_logprobs: options.max_logprobs,
             binding_limit: options.binding_limit,
             cache_dir: options.cache_dir,
+            tune: options.tune,
             checked_shaders: options.checked_shaders,
             kv_bytes_per_token: kv_bytes_per_token(spec, options.kv_dtype),
         })

@@ -77,6 +77,9 @@ pub struct EngineOptions {
     /// Where to keep what the driver compiled and what was measured on it for the next start, a few files for each adapter;
     /// `None` keeps nothing. The command line takes [`default_cache_dir`](crate::config::default_cache_dir).
     pub cache_dir: Option<PathBuf>,
+    /// Measure which of the ways to run a product that all give the same bits is the fastest here, for 300 ms at the first start,
+    /// and remember it in `cache_dir`; without that, nothing is measured.
+    pub tune: bool,
     /// Compile shaders with bounds checks. Slower; for finding faults.
     pub checked_shaders: bool,
 }
@@ -116,6 +119,7 @@ impl Default for EngineOptions {
             max_logprobs: Some(20),
             binding_limit: None,
             cache_dir: None,
+            tune: true,
             checked_shaders: false,
         }
     }

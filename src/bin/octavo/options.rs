@@ -219,6 +219,7 @@ impl EngineArgs {
                 true => None,
                 false => self.cache_dir.clone().or_else(default_cache_dir),
             },
+            tune: std::env::var_os("OCTAVO_TUNE").is_none_or(|value| value != "0"),
             submit_budget: Duration::from_millis(self.submit_budget_ms),
             ..EngineOptions::default()
         })

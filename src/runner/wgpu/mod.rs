@@ -13,6 +13,7 @@ mod mlp;
 mod moves;
 mod norms;
 mod profile;
+mod tune;
 mod warm_up;
 mod work;
 
@@ -22,6 +23,7 @@ use self::forward::Forward;
 use self::load::{DeviceModel, Loader, Shape, logits_stride};
 use self::moves::{Moves, Moving};
 pub use self::profile::{KernelCost, KernelTime, Method, StepProfile, Workload};
+pub use self::tune::Tuning;
 pub use self::work::Work;
 use super::move_rules::MoveRules;
 use super::{
@@ -207,6 +209,10 @@ impl WgpuRunner {
             device_micros: 0,
             gpu,
         };
+        runner.start_update()?;
+        if let Some(folder) = config.cache_dir.as_ref().filter(|_| config.tune) {
+            runner.tune_usually(folder)?;
+        }
         runner.warm_up(progress)?;
         Ok(runner)
     }
