@@ -97,6 +97,7 @@ fn help_teaches_every_command_with_examples() {
         "--eager",
         "--sync",
         "--submit-budget-ms",
+        "--cache-dir",
         "--steps-per-submit",
         "num_cached_tokens",
     ];

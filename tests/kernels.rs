@@ -7,6 +7,7 @@
 use octavo::base::{DType, rng};
 use octavo::gpu::device::ShaderMode;
 use octavo::gpu::{DeviceKind, Gpu, list_adapters};
+use octavo::kernels::choice::product_candidates;
 use octavo::kernels::embed::Table;
 use octavo::kernels::experts::{self, Sum};
 use octavo::kernels::matmul::{Batch, Epilogue};
@@ -150,6 +151,34 @@ fn products_in_segments_have_the_same_bits_for_every_tile() {
         // Eleven blocks in five segments: the last ones are short or empty.
         for blocks in [1, 11] {
             matmul_family(&device, rig, blocks, &specs);
+        }
+    }
+}
+
+/// What may be measured and chosen by its speed must not be seen in any result.
+#[test]
+fn products_have_the_same_bits_in_every_shape_that_may_be_chosen() {
+    for mut device in devices().into_iter().filter(|device| device.mode == ShaderMode::Trusted) {
+        for kind in [device.gpu.profile.kind, DeviceKind::Discrete] {
+            device.gpu.profile.kind = kind;
+            let mut first: Option<Vec<Vec<u32>>> = None;
+            for shape in product_candidates(&device.gpu.profile) {
+                device.gpu.profile.products = Some(shape);
+                let rig = &Rig::new(&device.gpu);
+                let run = |dtype, epilogue, tile, tokens| {
+                    let spec = matmul::Spec { dtype, epilogue, batch: Batch::Rows };
+                    let sizes = Shape { tokens, rows: 300, blocks: 11, shards: 2 };
+                    bits(&device, &(shape, tile), matrix::matmul(rig, &spec, tile, &sizes, Spread::Heavy))
+                };
+                let found = vec![
+                    run(DType::Q4_1, Epilogue::Store, 1, 1),
+                    run(DType::Q8_0, Epilogue::Add, 2, 2),
+                    run(DType::F16, Epilogue::ActMul(Activation::Silu), 4, 7),
+                ];
+                let first = first.get_or_insert_with(|| found.clone());
+                assert!(*first == found, "{} as {kind:?}: {shape:?}", device.name);
+            }
+            device.gpu.profile.products = None;
         }
     }
 }

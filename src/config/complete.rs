@@ -79,6 +79,10 @@ pub struct EngineConfig {
     pub max_logprobs: Option<u32>,
     /// See [`EngineOptions::binding_limit`].
     pub binding_limit: Option<u64>,
+    /// See [`EngineOptions::cache_dir`].
+    pub cache_dir: Option<PathBuf>,
+    /// See [`EngineOptions::tune`].
+    pub tune: bool,
     /// See [`EngineOptions::checked_shaders`].
     pub checked_shaders: bool,
     /// KV bytes of one token in all layers.
@@ -231,6 +235,8 @@ impl EngineConfig {
             max_waiting: options.max_waiting,
             max_logprobs: options.max_logprobs,
             binding_limit: options.binding_limit,
+            cache_dir: options.cache_dir,
+            tune: options.tune,
             checked_shaders: options.checked_shaders,
             kv_bytes_per_token: kv_bytes_per_token(spec, options.kv_dtype),
         })

@@ -9,5 +9,5 @@ mod report;
 
 pub use complete::{ContextChoice, EngineConfig, MAX_STEPS_PER_SUBMIT, MAX_SUBMIT_BUDGET};
 pub use kv::{KvDtype, kv_bytes_per_token};
-pub use options::{DEFAULT_SUBMIT_BUDGET, EngineOptions};
+pub use options::{DEFAULT_SUBMIT_BUDGET, EngineOptions, default_cache_dir};
 pub use report::{LoadProgress, LoadStage, RunnerInfo};

@@ -74,6 +74,12 @@ pub struct EngineOptions {
     /// Lowers the device's limit on the bytes of one storage binding, so that small models are split as large ones
     /// are. For tests.
     pub binding_limit: Option<u64>,
+    /// Where to keep what the driver compiled and what was measured on it for the next start, a few files for each adapter;
+    /// `None` keeps nothing. The command line takes [`default_cache_dir`](crate::config::default_cache_dir).
+    pub cache_dir: Option<PathBuf>,
+    /// Measure which of the ways to run a product that all give the same bits is the fastest here, for 300 ms at the first start,
+    /// and remember it in `cache_dir`; without that, nothing is measured.
+    pub tune: bool,
     /// Compile shaders with bounds checks. Slower; for finding faults.
     pub checked_shaders: bool,
 }
@@ -112,7 +118,27 @@ impl Default for EngineOptions {
             max_waiting: 4096,
             max_logprobs: Some(20),
             binding_limit: None,
+            cache_dir: None,
+            tune: true,
             checked_shaders: false,
         }
     }
+}
+
+/// The folder for caches that this system gives to programs, and ours in it; `None` where the environment names none.
+/// `OCTAVO_CACHE_DIR` names another one; an empty value means none.
+pub fn default_cache_dir() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    if let Some(folder) = set("OCTAVO_CACHE_DIR") {
+        return Some(folder).filter(|folder| !folder.as_os_str().is_empty());
+    }
+    let usable = |folder: PathBuf| Some(folder).filter(|folder| folder.is_absolute());
+    let folder = if cfg!(windows) {
+        set("LOCALAPPDATA").and_then(usable)
+    } else if cfg!(target_os = "macos") {
+        set("HOME").and_then(usable).map(|home| home.join("Library/Caches"))
+    } else {
+        set("XDG_CACHE_HOME").and_then(usable).or_else(|| Some(set("HOME").and_then(usable)?.join(".cache")))
+    };
+    folder.map(|folder| folder.join("octavo"))
 }

@@ -93,6 +93,7 @@ pub fn profile_of(info: &wgpu::AdapterInfo, features: wgpu::Features, limits: &w
         subgroups: features.contains(wgpu::Features::SUBGROUP).then_some(sizes),
         f16: features.contains(wgpu::Features::SHADER_F16),
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        products: None,
     }
 }
 

@@ -52,7 +52,10 @@ impl Gpu {
     /// The driver refuses.
     pub fn open_adapter(found: FoundAdapter, mode: ShaderMode) -> Result<Self> {
         let FoundAdapter { raw, profile } = found;
-        let wanted = wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY;
+        let wanted = wgpu::Features::SUBGROUP
+            | wgpu::Features::SHADER_F16
+            | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::PIPELINE_CACHE;
         let opened = pollster::block_on(raw.request_device(&wgpu::DeviceDescriptor {
             label: Some("octavo"),
             required_features: wanted & raw.features(),

@@ -4,6 +4,7 @@
 //!   driver promises what it does not keep.
 //! - [`shader`] links WGSL files into one source; [`reflect`] reads bindings and sizes back out of it.
 //! - [`device`] owns the device; [`memory`] creates and counts every buffer; [`registry`] compiles pipelines.
+//! - [`kept`] is what stays on disk between runs.
 //! - [`staging`] is memory that host and device take turns with; [`readback`] submits work and brings results back late.
 //! - [`bundle`] is our software graph: a prepared list of dispatches that is encoded again for every step; `timing` says what
 //!   each of them takes.
@@ -11,6 +12,7 @@
 pub mod adapter;
 pub mod bundle;
 pub mod device;
+pub mod kept;
 pub mod memory;
 pub mod profile;
 pub mod quirks;
@@ -27,7 +29,7 @@ pub use adapter::{AdapterChoice, FoundAdapter, list_adapters};
 pub use bundle::{Bundle, Dispatch, Recorder};
 pub use device::Gpu;
 pub use memory::{Buffer, Slice};
-pub use profile::{DeviceKind, Profile};
+pub use profile::{DeviceKind, Maker, ProductShape, Profile};
 pub use registry::Pipeline;
 pub use shader::{Const, Variant};
 pub use sources::shader_paths;

@@ -48,6 +48,34 @@ pub struct Profile {
     pub f16: bool,
     /// Whole-pass timestamps.
     pub timestamps: bool,
+    /// How products are spread over lanes, if that was measured; else it follows from the rest.
+    pub products: Option<ProductShape>,
+}
+
+/// How the workgroups of a matrix product are made. Every shape gives the same bits, so one may be chosen by its speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct ProductShape {
+    /// Groups of 32 matrix rows in a workgroup, eight lanes each.
+    pub groups: u32,
+    /// Lanes along the segments of a sum while there are few tokens: 1, or as many as there can be segments.
+    pub segment_lanes: u32,
+}
+
+/// Whose adapter it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Maker {
+    /// Nobody's: a program.
+    Software,
+    /// PCI vendor 10de.
+    Nvidia,
+    /// PCI vendor 1002.
+    Amd,
+    /// PCI vendor 8086.
+    Intel,
+    /// Metal, or PCI vendor 106b.
+    Apple,
+    /// Anybody else's.
+    Unknown,
 }
 
 /// What kernels may use at most so that they run on every WebGPU-class adapter.
@@ -77,6 +105,21 @@ impl Profile {
             subgroups: None,
             f16: false,
             timestamps: false,
+            products: None,
+        }
+    }
+
+    /// Whose adapter it is.
+    pub fn maker(&self) -> Maker {
+        match (self.kind, self.vendor) {
+            (DeviceKind::Cpu, _) => Maker::Software,
+            (_, 0x10de) => Maker::Nvidia,
+            (_, 0x1002) => Maker::Amd,
+            (_, 0x8086) => Maker::Intel,
+            (_, 0x106b) => Maker::Apple,
+            // Metal does not tell vendors; what it still runs on beside Apple's own is not worth a guess.
+            _ if self.backend == "metal" => Maker::Apple,
+            _ => Maker::Unknown,
         }
     }
 

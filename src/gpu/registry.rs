@@ -1,17 +1,30 @@
 //! Compiles variants into pipelines, each once.
 
 use super::device::ShaderMode;
+use super::kept::Kept;
+use super::profile::Profile;
 use super::reflect::{self, Binding, BindingKind};
 use super::shader::{self, Variant};
 use crate::error::{Error, Result};
+use rayon::prelude::*;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// All pipelines of a device.
 pub struct Registry {
     device: wgpu::Device,
     mode: ShaderMode,
     pipelines: Mutex<HashMap<Variant, Arc<Pipeline>>>,
+    kept: OnceLock<KeptPipelines>,
+}
+
+/// The driver's cache of compiled pipelines, and the file that it came from and goes to.
+struct KeptPipelines {
+    raw: wgpu::PipelineCache,
+    file: Kept,
+    /// Its content, as far as it was of use.
+    found: Option<Vec<u8>>,
 }
 
 /// A compiled variant.
@@ -26,7 +39,36 @@ pub struct Pipeline {
 
 impl Registry {
     pub(super) fn new(device: wgpu::Device, mode: ShaderMode) -> Self {
-        Self { device, mode, pipelines: Mutex::default() }
+        Self { device, mode, pipelines: Mutex::default(), kept: OnceLock::new() }
+    }
+
+    /// From now on, lets the driver find what it compiled in earlier runs in a file in `folder`, where the backend has such a
+    /// thing (Vulkan; the drivers of the others keep what they compile by themselves). Only the first call counts.
+    pub fn keep_in(&self, folder: &Path, profile: &Profile) {
+        if !self.device.features().contains(wgpu::Features::PIPELINE_CACHE) {
+            return;
+        }
+        self.kept.get_or_init(|| {
+            let file = Kept::new(folder, "pipelines", profile);
+            let found = file.read();
+            let descriptor =
+                wgpu::PipelineCacheDescriptor { label: Some("kept"), data: found.as_deref(), fallback: true };
+            // SAFETY: the bytes are those that `get_data` gave to `save` on this adapter with this driver and version: the
+            // file's name says so, and its checksum that they are whole. wgpu checks its own header of them besides.
+            let raw = unsafe { self.device.create_pipeline_cache(&descriptor) };
+            KeptPipelines { raw, file, found }
+        });
+    }
+
+    /// Writes what the driver has compiled to the file of [`keep_in`](Self::keep_in), if that is new. A cache that cannot be
+    /// written costs time at the next start and nothing else, so that is only logged.
+    pub fn save(&self) {
+        let Some(KeptPipelines { raw, file, found }) = self.kept.get() else { return };
+        if let Some(data) = raw.get_data().filter(|data| found.as_ref() != Some(data))
+            && let Err(error) = file.write(&data)
+        {
+            log::warn!("{error}");
+        }
     }
 
     /// The pipeline for `variant`, compiled now if it is new.
@@ -40,6 +82,14 @@ impl Registry {
         }
         let pipeline = Arc::new(self.compile(variant)?);
         Ok(self.lock().entry(variant.clone()).or_insert(pipeline).clone())
+    }
+
+    /// Compiles what is new among `variants`, on all cores.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn warm_up(&self, variants: &[Variant]) -> Result<()> {
+        variants.par_iter().try_for_each(|variant| self.get(variant).map(drop))
     }
 
     /// Number of pipelines compiled so far.
@@ -88,7 +138,7 @@ impl Registry {
                 zero_initialize_workgroup_memory: false,
                 ..Default::default()
             },
-            cache: None,
+            cache: self.kept.get().map(|kept| &kept.raw),
         });
         match pollster::block_on(scope.pop()) {
             Some(error) => Err(Error::bug(format!("{label}: {error}"))),

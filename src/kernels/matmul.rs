@@ -5,6 +5,7 @@
 //! segments of a sum are spread over its lanes.
 
 use super::activation_slot;
+use super::choice::product_shape;
 use crate::base::DType;
 use crate::gpu::{Const, DeviceKind, Profile, Variant};
 use crate::model::spec::Activation;
@@ -152,14 +153,11 @@ pub fn tile(rows: usize) -> u32 {
 
 /// Lanes along segments: all segments at once while the tile is small enough for workgroup memory to hold their sums.
 fn segment_lanes(tile: u32, profile: &Profile) -> u32 {
-    match (profile.kind, tile) {
-        (DeviceKind::Cpu, _) | (_, 4..) => 1,
-        _ => 8,
-    }
+    if tile < 4 { product_shape(profile).segment_lanes } else { 1 }
 }
 
 fn row_lanes(profile: &Profile) -> u32 {
-    profile.row_lanes(32)
+    8 * product_shape(profile).groups
 }
 
 /// The variant with a register tile of `tile` tokens.

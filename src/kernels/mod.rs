@@ -1,12 +1,15 @@
 //! One file per kernel: its spec (what is fixed when a model is loaded), its choice of a variant from the adapter's profile,
 //! its parameters and its grid. Shaders stand in `shaders/kernels/` and f64 twins in `reference/` under the same names.
 //!
+//! [`choice`] says in words what all of them choose on an adapter, and why, and what may be measured instead.
+//!
 //! Nothing here knows a sequence or a request. A kernel is named by the closed list [`ALL`], from which tests translate and
 //! run every variant.
 
 pub mod act_mul;
 pub mod attention;
 pub mod attn_combine;
+pub mod choice;
 pub mod embed;
 pub mod experts;
 pub mod matmul;

@@ -6,9 +6,8 @@ use crate::output;
 use octavo::error::Result;
 use octavo::gpu::device::ShaderMode;
 use octavo::gpu::{DeviceKind, FoundAdapter, Gpu, Profile, list_adapters};
+use octavo::kernels::choice::{Choice, choices};
 use octavo::kernels::self_test::{self, Verdict};
-use octavo::kernels::{matmul, norm};
-use octavo::model::spec::NormKind;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -60,14 +59,6 @@ struct Adapter {
     failure: Option<String>,
     tests: Vec<Test>,
     passed: bool,
-}
-
-/// Which variant of a kernel runs, and why.
-#[derive(Serialize)]
-struct Choice {
-    what: &'static str,
-    chosen: String,
-    reason: String,
 }
 
 #[derive(Serialize)]
@@ -150,45 +141,6 @@ fn test(verdict: Verdict) -> Test {
         Err(message) => (None, Some(message)),
     };
     Test { kernel, case, passed, worst_share, message }
-}
-
-fn choices(profile: &Profile) -> Vec<Choice> {
-    let software = profile.kind == DeviceKind::Cpu;
-    let spec = matmul::Spec {
-        dtype: octavo::base::DType::Q4_0,
-        epilogue: matmul::Epilogue::Store,
-        batch: matmul::Batch::Rows,
-    };
-    let [x, y, _] = matmul::variant(&spec, 1, profile).workgroup;
-    let norm = norm::variant(NormKind::Rms, norm::Rows::All, profile);
-    let reduce = norm.slots[0].1;
-    let lanes = norm.workgroup[0];
-    let sizes = match &profile.subgroups {
-        Some(sizes) if sizes.start() == sizes.end() => format!("subgroups always have {} lanes", sizes.start()),
-        Some(sizes) => {
-            format!("subgroups have {} to {} lanes, so none is surely a workgroup", sizes.start(), sizes.end())
-        }
-        None => "there are no subgroup operations, or they are disabled".into(),
-    };
-    vec![
-        Choice {
-            what: "matmul, one token",
-            chosen: format!("{x} x {y} lanes, sums in {} segments", matmul::segments(usize::MAX, profile)),
-            reason: match software {
-                true => "one subgroup a workgroup and no barrier is fastest on software adapters".into(),
-                false => "many lanes along a sum, so that a single token fills the adapter".into(),
-            },
-        },
-        Choice { what: "reductions", chosen: format!("{reduce}, {lanes} lanes"), reason: sizes },
-        Choice {
-            what: "half precision",
-            chosen: "storage only".into(),
-            reason: match profile.f16 {
-                true => "sums are f32 everywhere; unpacking needs no feature".into(),
-                false => "the adapter has none, and none is needed".into(),
-            },
-        },
-    ]
 }
 
 fn report(findings: &Findings) -> String {

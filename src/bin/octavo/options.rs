@@ -3,7 +3,7 @@
 use crate::progress::LoadBars;
 use clap::Args;
 use octavo::base::DType;
-use octavo::config::{EngineOptions, KvDtype};
+use octavo::config::{EngineOptions, KvDtype, default_cache_dir};
 use octavo::error::{Error, Result};
 use octavo::llm::Llm;
 use std::path::PathBuf;
@@ -97,6 +97,12 @@ pub struct EngineArgs {
     /// Time that one submission shall take, in milliseconds; 4 suits a GPU that also draws a user interface
     #[arg(long, value_name = "MS", default_value_t = EngineOptions::default().submit_budget.as_millis() as u64)]
     pub submit_budget_ms: u64,
+    /// Where to keep what the driver compiled, for the next start [default: octavo in the system's folder for caches]
+    #[arg(long, value_name = "DIR")]
+    pub cache_dir: Option<PathBuf>,
+    /// Keep nothing on disk
+    #[arg(long, conflicts_with = "cache_dir")]
+    pub no_cache_dir: bool,
 }
 
 const MIB: u64 = 1 << 20;
@@ -153,6 +159,11 @@ impl EngineArgs {
                     Error::config(format!("--max-logprobs is {most}, but must be at least 0, or -1 for no limit"))
                 })?),
             },
+            cache_dir: match self.no_cache_dir {
+                true => None,
+                false => self.cache_dir.clone().or_else(default_cache_dir),
+            },
+            tune: std::env::var_os("OCTAVO_TUNE").is_none_or(|value| value != "0"),
             submit_budget: Duration::from_millis(self.submit_budget_ms),
             ..EngineOptions::default()
         })

@@ -29,10 +29,18 @@ pub(super) fn combine_params(max_chunks: usize) -> Vec<CombineParams> {
     (0..powers).map(|power| CombineParams { chunk_stride: 1 << power, reserved: [0; 3] }).collect()
 }
 
+/// Where dispatches go.
+enum Sink<'a> {
+    /// Into a bundle.
+    Record(&'a mut Recorder),
+    /// Nowhere: only what they run is of interest.
+    List(&'a mut Vec<Variant>),
+}
+
 /// A step that is being recorded.
 pub(super) struct Recording<'a> {
     pub(super) gpu: &'a Gpu,
-    recorder: &'a mut Recorder,
+    sink: Sink<'a>,
     pub(super) buffers: &'a Buffers,
     pub(super) sizes: &'a Sizes,
     pub(super) combine: &'a [Slice],
@@ -53,15 +61,25 @@ impl Recording<'_> {
         arguments: &[(&str, &Slice)],
         grid: [u32; 3],
     ) -> Result<()> {
-        let pipeline = self.gpu.registry.get(variant)?;
-        self.recorder.dispatch(self.gpu, label, &pipeline, arguments, grid)
+        match &mut self.sink {
+            Sink::Record(recorder) => {
+                let pipeline = self.gpu.registry.get(variant)?;
+                recorder.dispatch(self.gpu, label, &pipeline, arguments, grid)
+            }
+            Sink::List(variants) => {
+                if !variants.contains(variant) {
+                    variants.push(variant.clone());
+                }
+                Ok(())
+            }
+        }
     }
 }
 
 impl<'a> Forward<'a> {
-    fn recording(&self, recorder: &'a mut Recorder, bucket: &'a Bucket) -> Recording<'a> {
+    fn recording(&self, sink: Sink<'a>, bucket: &'a Bucket) -> Recording<'a> {
         let Self { gpu, buffers, sizes, combine, .. } = *self;
-        Recording { gpu, recorder, buffers, sizes, combine, bucket, rows: bucket.rows.max(1) }
+        Recording { gpu, sink, buffers, sizes, combine, bucket, rows: bucket.rows.max(1) }
     }
 
     /// The changes of slots and tables that precede a submission's first step.
@@ -80,9 +98,23 @@ impl<'a> Forward<'a> {
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn record_step(&self, recorder: &'a mut Recorder, bucket: &'a Bucket) -> Result<Bundle> {
-        let (model, b) = (self.model, self.buffers);
-        let step = &mut self.recording(recorder, bucket);
+    pub(super) fn record_step(&self, recorder: &mut Recorder, bucket: &Bucket) -> Result<Bundle> {
+        let forward = Forward { ..*self };
+        forward.walk(&mut forward.recording(Sink::Record(recorder), bucket))?;
+        Ok(recorder.finish())
+    }
+
+    /// What a step runs, each variant once, without compiling anything.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn list_variants(&self, bucket: &Bucket, variants: &mut Vec<Variant>) -> Result<()> {
+        let forward = Forward { ..*self };
+        forward.walk(&mut forward.recording(Sink::List(variants), bucket))
+    }
+
+    fn walk(&self, step: &mut Recording<'_>) -> Result<()> {
+        let (model, b, bucket) = (self.model, self.buffers, step.bucket);
         let arguments =
             [("inputs", &b.inputs), ("slots", &b.slots), ("tables", &b.tables), ("rows", &b.rows), ("side", &b.side)];
         let grid = resolve::grid(step.rows, &self.gpu.profile);
@@ -103,7 +135,7 @@ impl<'a> Forward<'a> {
             round.head.record(step, &b.wanted, &b.logits, super::matrix::Extent::rows(wanted))?;
             self.record_sample(step, &self.sample[pass], wanted)?;
         }
-        Ok(step.recorder.finish())
+        Ok(())
     }
 
     fn record_sample(&self, step: &mut Recording<'_>, params: &Slice, rows: usize) -> Result<()> {

@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::attention::Attention;
 use super::forward::Recording;
 use super::limits::weight_bytes;
-use super::matrix::{DeviceMatrix, Planes, Product, Reads, Target};
+use super::matrix::{DeviceMatrix, Piece, Planes, Product, Reads, Target};
 use super::mlp::Mlp;
 use super::norms::{Norm, NormTensors, Residual};
 use crate::base::DType;
@@ -26,7 +26,8 @@ pub(super) struct Loader<'a> {
     pub(super) gpu: &'a Gpu,
     pub(super) uploader: Uploader<'a>,
     pub(super) binding_limit: u64,
-    pub(super) scratch: [Vec<u32>; 3],
+    /// The piece that is being packed, and the one before it, which is uploaded meanwhile.
+    pub(super) pieces: [Piece; 2],
     /// Format that full-precision matrices are rounded to.
     quantize: Option<DType>,
     params: Arena,
@@ -57,7 +58,7 @@ impl<'a> Loader<'a> {
             gpu,
             uploader: Uploader::new(gpu),
             binding_limit,
-            scratch: Default::default(),
+            pieces: Default::default(),
             quantize,
             params: Arena::new("dispatch parameters", Use::Uniform),
             vectors: Arena::new("norms and biases", Use::Storage),
@@ -66,6 +67,15 @@ impl<'a> Loader<'a> {
             total,
             progress,
         }
+    }
+
+    /// Uploads what is packed and waits until all of it is on the device.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.pieces[1].upload(&mut self.uploader)?;
+        self.uploader.flush()
     }
 
     /// Reports `bytes` more.
@@ -247,7 +257,7 @@ impl DeviceModel {
                 head: Product::new(loader, "head", head, target)?,
             });
         }
-        loader.uploader.flush()?;
+        loader.flush()?;
         Ok(Self { embed, layers, rounds, weights: loader.weights })
     }
 }

@@ -6,6 +6,7 @@ use super::load::Loader;
 use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::gpu::memory::{Buffer, Slice, Use};
+use crate::gpu::upload::Uploader;
 use crate::kernels::matmul::{self, Batch, Epilogue, MatmulParams};
 use crate::weights::pack::{Arrangement, FusedMatrix, PlaneWords};
 use crate::weights::shards::shard_groups;
@@ -36,7 +37,7 @@ pub(super) struct Shard {
 /// (name in the shader, plane).
 pub(super) type Planes = Vec<(&'static str, Slice)>;
 
-/// Host memory for repacking: pieces of this size are packed in parallel and uploaded.
+/// Host memory for repacking: pieces of this size are packed in parallel, each while the one before it is uploaded.
 const PIECE_BYTES: usize = 16 << 20;
 
 impl DeviceMatrix {
@@ -125,10 +126,57 @@ fn outputs(matrix: &FusedMatrix<'_>, kind: Arrangement) -> (usize, usize) {
     }
 }
 
+/// Name, words of a group, and buffer of a plane, if the format has it.
+type FilledPlane = Option<(&'static str, usize, Buffer)>;
+
 /// Planes that are being filled.
 struct UploadedPlanes {
-    /// Name, words of a group, and buffer of each plane that the format has.
-    planes: [Option<(&'static str, usize, Buffer)>; 3],
+    planes: [FilledPlane; 3],
+}
+
+/// Some groups of a matrix, packed and on their way to the device. Its memory is reused.
+#[derive(Default)]
+pub(super) struct Piece {
+    planes: [PackedPlane; 3],
+}
+
+/// Words of a plane, and where they go.
+#[derive(Default)]
+struct PackedPlane {
+    words: Vec<u32>,
+    target: Option<(Buffer, u64)>,
+}
+
+impl Piece {
+    /// Packs `groups`, of so many words each, for group `place` of the planes' buffers.
+    fn pack(
+        &mut self,
+        matrix: &FusedMatrix<'_>,
+        groups: Range<usize>,
+        words: [usize; 3],
+        targets: &[FilledPlane; 3],
+        place: usize,
+    ) {
+        for ((plane, words), target) in self.planes.iter_mut().zip(words).zip(targets) {
+            plane.words.resize(groups.len() * words, 0);
+            plane.target = target.as_ref().map(|(_, words, buffer)| (buffer.clone(), (place * words * 4) as u64));
+        }
+        let [codes, scales, bits] = &mut self.planes;
+        matrix.pack(groups, &mut codes.words, &mut scales.words, &mut bits.words);
+    }
+
+    /// Hands it to the device, once.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub(super) fn upload(&mut self, uploader: &mut Uploader<'_>) -> Result<()> {
+        for PackedPlane { words, target } in &mut self.planes {
+            if let Some((buffer, at)) = target.take() {
+                uploader.write(&buffer, at, bytemuck::cast_slice(words))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl UploadedPlanes {
@@ -152,23 +200,17 @@ impl UploadedPlanes {
     ) -> Result<()> {
         let words = self.planes.each_ref().map(|plane| plane.as_ref().map_or(0, |(_, words, _)| *words));
         let per_piece = (PIECE_BYTES / (4 * words[0].max(1))).max(1);
-        let mut scratch = std::mem::take(&mut loader.scratch);
         for first in groups.clone().step_by(per_piece) {
             let piece = first..(first + per_piece).min(groups.end);
-            for (plane, words) in scratch.iter_mut().zip(words) {
-                plane.resize(piece.len() * words, 0);
-            }
-            let [codes, scales, bits] = &mut scratch;
-            matrix.pack(piece.clone(), codes, scales, bits);
-            for (plane, words) in self.planes.iter().zip(&scratch) {
-                if let Some((_, per_group, buffer)) = plane {
-                    let at = ((offset + piece.start - groups.start) * per_group * 4) as u64;
-                    loader.uploader.write(buffer, at, bytemuck::cast_slice(words))?;
-                }
-            }
-            loader.advance(piece.len() * words.iter().sum::<usize>() * 4);
+            let place = offset + piece.start - groups.start;
+            let bytes = piece.len() * words.iter().sum::<usize>() * 4;
+            let (uploader, [next, before]) = (&mut loader.uploader, &mut loader.pieces);
+            let (uploaded, ()) =
+                rayon::join(|| before.upload(uploader), || next.pack(matrix, piece, words, &self.planes, place));
+            uploaded?;
+            loader.pieces.swap(0, 1);
+            loader.advance(bytes);
         }
-        loader.scratch = scratch;
         Ok(())
     }
 

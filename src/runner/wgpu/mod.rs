@@ -14,6 +14,7 @@ mod moves;
 mod norms;
 mod profile;
 mod results;
+mod tune;
 mod warm_up;
 mod work;
 
@@ -23,6 +24,7 @@ use self::forward::Forward;
 use self::load::{DeviceModel, Loader, Shape, logits_stride};
 use self::moves::{Moves, Moving};
 pub use self::profile::{KernelCost, KernelTime, Method, StepProfile, Workload};
+pub use self::tune::Tuning;
 pub use self::work::Work;
 use super::move_rules::MoveRules;
 use super::{Capacity, Costs, ModelRunner, RunError, StepResult, Wait};
@@ -114,6 +116,9 @@ impl WgpuRunner {
         let choice = config.adapter.as_deref().map_or(AdapterChoice::Best, AdapterChoice::parse);
         let mode = if config.checked_shaders { ShaderMode::Checked } else { ShaderMode::Trusted };
         let gpu = Gpu::open(&choice, mode)?;
+        if let Some(folder) = &config.cache_dir {
+            gpu.registry.keep_in(folder, &gpu.profile);
+        }
         progress(LoadProgress { stage: LoadStage::Opening, done: 1, total: 1 });
         Self::on_device(gpu, files, config, progress)
     }
@@ -209,6 +214,10 @@ impl WgpuRunner {
             device_micros: 0,
             gpu,
         };
+        runner.start_update()?;
+        if let Some(folder) = config.cache_dir.as_ref().filter(|_| config.tune) {
+            runner.tune_usually(folder)?;
+        }
         runner.warm_up(progress)?;
         Ok(runner)
     }

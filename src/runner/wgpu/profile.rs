@@ -91,8 +91,8 @@ pub struct KernelTime {
 }
 
 /// A step that is recorded, with its inputs on the device.
-struct Prepared {
-    bundle: Bundle,
+pub(super) struct Prepared {
+    pub(super) bundle: Bundle,
     shape: StepShape,
     /// Slots as the step finds them.
     slots: Vec<SeqState>,
@@ -212,7 +212,7 @@ impl WgpuRunner {
     }
 
     /// Records the step and puts what it reads on the device.
-    fn prepare(&mut self, workload: Workload) -> Result<Prepared> {
+    pub(super) fn prepare(&mut self, workload: Workload) -> Result<Prepared> {
         let (plan, shape) = match workload {
             Workload::Decode { rows, context } => self.decode_plan(rows, context),
             Workload::Prompt { tokens } => self.prompt_plan(tokens),

@@ -8,9 +8,28 @@ use crate::layout::Bucket;
 use crate::sched::plan::StepPlan;
 
 impl WgpuRunner {
+    /// Records what precedes a submission's first step, and runs it with nothing to do.
+    pub(super) fn start_update(&mut self) -> Result<()> {
+        self.write_empty_inputs();
+        self.update = {
+            let mut recorder = std::mem::take(&mut self.recorder);
+            let update = self.forward().record_update(&mut recorder);
+            self.recorder = recorder;
+            update?
+        };
+        self.gpu.run(&self.update, &self.buffers.sampled.buffer.slice(0, 16)).map(drop)
+    }
+
+    fn write_empty_inputs(&mut self) {
+        self.inputs.build(&StepPlan::default(), &self.input_shape());
+        self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
+    }
+
     /// Records and runs, without a single valid row, the buckets that use each pipeline: software drivers compile at the
     /// first dispatch, and no request shall wait for that.
     pub(super) fn warm_up(&mut self, progress: &mut dyn FnMut(LoadProgress)) -> Result<()> {
+        // Tuning may have left a step there.
+        self.write_empty_inputs();
         let slots = self.sizes.geometry.max_slots;
         let long = ceil_div(self.sizes.geometry.max_context, KV_CHUNK) > 1;
         let decode =
@@ -37,16 +56,14 @@ impl WgpuRunner {
             tiles.extend(new);
         }
         let total = buckets.len() as u64;
-        self.inputs.build(&StepPlan::default(), &self.input_shape());
-        self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
-        self.update = {
-            let mut recorder = std::mem::take(&mut self.recorder);
-            let update = self.forward().record_update(&mut recorder);
-            self.recorder = recorder;
-            update?
-        };
+        progress(LoadProgress { stage: LoadStage::Compiling, done: 0, total });
+        let mut variants = Vec::new();
+        for bucket in &buckets {
+            self.forward().list_variants(bucket, &mut variants)?;
+        }
+        self.gpu.registry.warm_up(&variants)?;
+        self.gpu.registry.save();
         let results = self.buffers.sampled.buffer.slice(0, 16);
-        self.gpu.run(&self.update, &results)?;
         for (done, bucket) in buckets.into_iter().enumerate() {
             progress(LoadProgress { stage: LoadStage::Compiling, done: done as u64, total });
             let bundle = self.record(&bucket)?;

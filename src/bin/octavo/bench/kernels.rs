@@ -6,6 +6,7 @@ use crate::Outcome;
 use crate::output;
 use octavo::error::{Error, Result};
 use octavo::gpu::Variant;
+use octavo::kernels::choice::product_candidates;
 use octavo::kernels::peak::{self, Peak};
 use octavo::runner::wgpu::{KernelTime, Workload};
 use serde::Serialize;
@@ -15,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   octavo bench kernels                          the shapes of SmolLM2-135M in Q4_1, at 1, 8 and 128 rows
   octavo bench kernels --format q8_0 --rows 1   another format, only decoding of one sequence
+  octavo bench kernels --variants --rows 1      products in every shape that they may have here
   octavo bench kernels --model M --json > a     a real model, for comparing with another day's
 
 Each line is all dispatches of a kernel in one step, one after another on the data of their layers: so many rows of one
@@ -35,6 +37,9 @@ pub struct Args {
     /// Measurements; the median is shown
     #[arg(long, value_name = "N", default_value_t = 7)]
     repeats: usize,
+    /// Also products in the other shapes that this adapter allows, which give the same bits
+    #[arg(long)]
+    variants: bool,
     /// One line of JSON
     #[arg(long)]
     json: bool,
@@ -80,14 +85,20 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let gpu = args.model.gpu()?;
     let peak = peak::measure(&gpu)?;
     let mut runner = loaded::load(gpu, &files, most.max(args.context) + 64, most)?;
+    let mut shapes = product_candidates(&runner.gpu().profile);
+    shapes.truncate(if args.variants { usize::MAX } else { 1 });
     let mut kernels = Vec::new();
     for &rows in &args.rows {
         let workload = match rows <= loaded::SEQUENCES {
             true => Workload::Decode { rows, context: args.context },
             false => Workload::Prompt { tokens: rows },
         };
-        let times = runner.kernel_times(workload, args.repeats)?;
-        kernels.extend(times.into_iter().map(|kernel| line(rows, kernel, &peak)));
+        for (index, &shape) in shapes.iter().enumerate() {
+            runner.force_shape(shape);
+            let times = runner.kernel_times(workload, args.repeats)?.into_iter();
+            let shaped = times.filter(|kernel| index == 0 || kernel.variant.kernel.starts_with("matmul"));
+            kernels.extend(shaped.map(|kernel| line(rows, kernel, &peak)));
+        }
     }
     let adapter = runner.info().adapter;
     let findings = Findings { bench: "kernels", adapter: &adapter, model: &files.source_name, peak, kernels };
