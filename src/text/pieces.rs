@@ -76,6 +76,16 @@ impl PieceTable {
         self.special.get(id as usize).copied().unwrap_or(false)
     }
 
+    /// What `id` stands for; empty for unknown ids.
+    pub(super) fn bytes(&self, id: TokenId) -> &[u8] {
+        let index = id as usize;
+        let Some(end) = self.ends.get(index) else {
+            return &[];
+        };
+        let begin = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[begin as usize..*end as usize]
+    }
+
     /// The state of a text before its first token.
     pub(super) fn start(&self) -> Start {
         let may_drop = match self.leading {
@@ -92,8 +102,7 @@ impl PieceTable {
         if index >= self.ends.len() || (skip_special && self.special[index]) {
             return;
         }
-        let begin = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        let mut piece = &self.bytes[begin..self.ends[index] as usize];
+        let mut piece = self.bytes(id);
         if start.is_over() {
             return out.extend_from_slice(piece);
         }

@@ -91,6 +91,11 @@ impl Tokenizer {
         self.inner.pieces.is_special(id)
     }
 
+    /// The bytes that `id` adds to a text, before what is dropped at its beginning; empty for unknown ids.
+    pub fn token_bytes(&self, id: TokenId) -> &[u8] {
+        self.inner.pieces.bytes(id)
+    }
+
     pub(super) fn pieces(&self) -> &PieceTable {
         &self.inner.pieces
     }
