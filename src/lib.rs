@@ -69,6 +69,7 @@
 //! | [`runner`] | [`runner::ModelRunner`] and what stands behind it: GPU and mock | everything below the engine |
 //! | [`text`] | tokenizers, streaming detokenization, chat templates | `base` |
 //! | [`engine`] | the thread that drives scheduler and runner; handles, streams, recovery | `sched`, `sampling`, `text`, `runner` (the trait) |
+//! | `structured` | grammars: which tokens may come next when an output must fit one; feature `structured` | `base`, `error`, `sampling` (its traits and constraints), `text` |
 //! | [`llm`] | the blocking front door | everything |
 //! | [`config`], [`metrics`] | options, checked once; figures | types of their subjects |
 //! | [`sim`] | workloads, a driver in virtual or real time, random lives of the scheduler in which every call is checked | `sched`, `runner` (trait and mock), `sampling`, `trace` |
@@ -98,6 +99,7 @@
 //! - `cli` (default): the program `octavo`. Turn it off to embed the library: `default-features = false`.
 //! - `hub` (default): models by hub id, downloaded once into the usual cache.
 //! - `plot` (default): pictures of traces and benchmarks.
+//! - `structured` (default): output that fits a JSON Schema, a regular expression or a grammar.
 //!
 //! # Environment
 //!
@@ -125,6 +127,8 @@ pub mod runner;
 pub mod sampling;
 pub mod sched;
 pub mod sim;
+#[cfg(feature = "structured")]
+pub mod structured;
 pub mod text;
 pub mod trace;
 pub mod weights;

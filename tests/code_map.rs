@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Module, and the modules of this crate that it may name besides itself.
-const MAY_USE: [(&str, &[&str]); 23] = [
+const MAY_USE: [(&str, &[&str]); 24] = [
     ("base", &[]),
     ("error", &[]),
     ("sampling", &["base", "error"]),
@@ -32,6 +32,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("text", &["base", "error"]),
     ("engine", &["base", "cache", "config", "error", "metrics", "runner", "sampling", "sched", "text", "trace"]),
     ("llm", &["base", "config", "engine", "error", "model", "runner", "sampling", "text"]),
+    ("structured", &["base", "error", "sampling", "text"]),
     ("config", &["base", "error", "model", "quant", "sched"]),
     ("metrics", &["base", "engine", "sched"]),
     ("plot", &["error", "metrics"]),
