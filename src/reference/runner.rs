@@ -204,9 +204,16 @@ impl ReferenceRunner {
     fn first_step(&mut self, plan: &StepPlan, result: &mut StepResult) -> Result<(), String> {
         let (mut rows, mut samples) = (Vec::new(), Vec::new());
         for (chunk, tokens) in plan.chunks() {
+            // Who decodes may go back to known tokens: those that a guide leaves no choice about.
             let progress = self.slot(chunk.slot, chunk.seq)?.progress;
-            if tokens.is_empty() || progress.is_some() {
+            let goes_on = progress.is_none_or(|progress| {
+                !progress.stopped && progress.position == chunk.start && tokens.first() == Some(&progress.token)
+            });
+            if tokens.is_empty() || !goes_on {
                 return Err(format!("a chunk of {} tokens for {} with {progress:?}", tokens.len(), chunk.seq));
+            }
+            if let Some(slot) = &mut self.slots[chunk.slot.index()] {
+                slot.progress = None;
             }
             for (offset, &token) in tokens.iter().enumerate() {
                 rows.push(Row { token, position: chunk.start as usize + offset, slot: chunk.slot.index() });
