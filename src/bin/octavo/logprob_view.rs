@@ -40,9 +40,13 @@ pub fn lines(tokenizer: Option<&Tokenizer>, logprobs: &[Logprob]) -> Vec<Logprob
 
 /// The tables of what a request asked for: its prompt, its first output.
 pub fn tables(tokenizer: Option<&Tokenizer>, output: &RequestOutput) -> String {
-    let asked = [("prompt", &output.prompt_logprobs), ("token", &output.logprobs)];
-    let asked = asked.into_iter().filter(|(_, logprobs)| !logprobs.is_empty());
-    asked.map(|(title, logprobs)| format!("\n{}", table(title, tokenizer, logprobs))).collect()
+    let both = [("prompt", &output.prompt_logprobs), ("token", &output.logprobs)];
+    both.into_iter().map(|(title, logprobs)| table_if_asked(title, tokenizer, logprobs)).collect()
+}
+
+/// A table after an empty line; nothing where nothing was asked.
+pub fn table_if_asked(title: &str, tokenizer: Option<&Tokenizer>, logprobs: &[Logprob]) -> String {
+    if logprobs.is_empty() { String::new() } else { format!("\n{}", table(title, tokenizer, logprobs)) }
 }
 
 /// Alternatives in a row of the table; a program gets all of them.
@@ -52,7 +56,7 @@ const SHOWN: usize = 5;
 const WIDEST: usize = 24;
 
 /// A table of tokens: text, probability, rank, the likeliest others. Coloured by probability on a terminal.
-pub fn table(title: &str, tokenizer: Option<&Tokenizer>, logprobs: &[Logprob]) -> String {
+fn table(title: &str, tokenizer: Option<&Tokenizer>, logprobs: &[Logprob]) -> String {
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let quoted = |token| format!("{:?}", text_of(tokenizer, token));
     let width = logprobs.iter().map(|found| quoted(found.token).chars().count()).max().unwrap_or(0).min(WIDEST);

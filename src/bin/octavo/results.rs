@@ -142,11 +142,12 @@ impl Report {
             (Style::JsonLines, Err(error)) => output::write_json(&FailedLine { index, error: error.to_string() }),
             (Style::AsItComes, Ok(output)) => output::write(&format!("\n{}", logprob_view::tables(tokenizer, &output))),
             (Style::Sections, Ok(output)) => {
-                let mut text = format!("=== prompt {index}\n{}\n", output.text);
+                let tables = logprob_view::tables(tokenizer, &output);
+                let mut text = format!("=== prompt {index}\n{}\n{tables}", output.text);
                 for (number, other) in (2..).zip(&output.alternatives) {
-                    text.push_str(&format!("=== prompt {index}, output {number}\n{}\n", other.text));
+                    let table = logprob_view::table_if_asked("token", tokenizer, &other.logprobs);
+                    text.push_str(&format!("=== prompt {index}, output {number}\n{}\n{table}", other.text));
                 }
-                text.push_str(&logprob_view::tables(tokenizer, &output));
                 output::write(&text)
             }
             (_, Err(error)) => {
