@@ -1,6 +1,6 @@
 //! Finds adapters, chooses one, and describes it as a [`Profile`].
 
-use super::profile::{DeviceKind, Profile};
+use super::profile::{DeviceKind, MatrixTile, Profile};
 use super::quirks;
 use crate::error::{Error, Result};
 
@@ -52,6 +52,9 @@ pub fn list_adapters() -> Result<Vec<FoundAdapter>> {
 
 fn describe(raw: wgpu::Adapter, disabled: &str) -> Result<FoundAdapter> {
     let mut profile = profile_of(&raw.get_info(), raw.features(), &raw.limits());
+    if raw.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
+        profile.matrix = matrix_tile(&raw.cooperative_matrix_properties(), &profile);
+    }
     for reason in quirks::apply(&mut profile) {
         log::info!("{}: {reason}", profile.name);
     }
@@ -59,9 +62,27 @@ fn describe(raw: wgpu::Adapter, disabled: &str) -> Result<FoundAdapter> {
     match unknown.is_empty() {
         true => Ok(FoundAdapter { raw, profile }),
         false => Err(Error::config(format!(
-            "OCTAVO_DISABLE names {}, which is no feature; known are f16, subgroups and timestamps",
+            "OCTAVO_DISABLE names {}, which is no feature; known are f16, subgroups, timestamps and matrix",
             unknown.join(", ")
         ))),
+    }
+}
+
+/// The largest tile of f16 factors and f32 sums, if subgroups surely have 32 lanes: the kernel gives each lane a row.
+fn matrix_tile(units: &[wgpu::CooperativeMatrixProperties], profile: &Profile) -> Option<MatrixTile> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    // Metal does not tell the size, but Apple's GPUs, the only ones there with such units, have 32 lanes.
+    let wide = profile.backend == "metal" || profile.subgroups == Some(32..=32);
+    let has = |size: u32| {
+        let fits = |unit: &&wgpu::CooperativeMatrixProperties| {
+            [unit.m_size, unit.n_size, unit.k_size] == [size; 3] && (unit.ab_type, unit.cr_type) == (F16, F32)
+        };
+        units.iter().find(fits).is_some()
+    };
+    match (wide && profile.f16, has(16), has(8)) {
+        (true, true, _) => Some(MatrixTile::Sixteen),
+        (true, false, true) => Some(MatrixTile::Eight),
+        _ => None,
     }
 }
 
@@ -94,6 +115,8 @@ pub fn profile_of(info: &wgpu::AdapterInfo, features: wgpu::Features, limits: &w
         f16: features.contains(wgpu::Features::SHADER_F16),
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         products: None,
+        // `describe` asks for it.
+        matrix: None,
     }
 }
 
@@ -133,5 +156,33 @@ pub fn choose(mut adapters: Vec<FoundAdapter>, choice: &AdapterChoice) -> Result
                 .collect();
             Err(Error::config(format!("no adapter matches {choice:?}; there are {}", names.join(", "))))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrix_tiles_are_the_largest_of_halves_with_single_sums() {
+        use wgpu::CooperativeScalarType::{F16, F32};
+        let unit = |size, ab_type, cr_type| wgpu::CooperativeMatrixProperties {
+            m_size: size,
+            n_size: size,
+            k_size: size,
+            ab_type,
+            cr_type,
+            saturating_accumulation: false,
+        };
+        let card = Profile::cuda_class();
+        let both = [unit(8, F16, F32), unit(16, F16, F16), unit(16, F16, F32)];
+        assert_eq!(matrix_tile(&both, &card), Some(MatrixTile::Sixteen));
+        assert_eq!(matrix_tile(&both[..2], &card), Some(MatrixTile::Eight));
+        assert_eq!(matrix_tile(&[unit(8, F32, F32)], &card), None);
+        let wider = Profile { subgroups: Some(64..=64), ..card.clone() };
+        assert_eq!(matrix_tile(&both, &wider), None);
+        let apple = Profile { backend: "metal".into(), subgroups: Some(4..=64), ..card.clone() };
+        assert_eq!(matrix_tile(&both[..1], &apple), Some(MatrixTile::Eight));
+        assert_eq!(matrix_tile(&both, &Profile { f16: false, ..card }), None);
     }
 }

@@ -37,6 +37,8 @@ pub enum ShaderMode {
     Checked,
 }
 
+const MATRIX_UNITS: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16);
+
 impl Gpu {
     /// Opens the adapter that `choice` names.
     ///
@@ -51,14 +53,25 @@ impl Gpu {
     /// # Errors
     /// The driver refuses.
     pub fn open_adapter(found: FoundAdapter, mode: ShaderMode) -> Result<Self> {
-        let FoundAdapter { raw, profile } = found;
+        let FoundAdapter { raw, mut profile } = found;
+        // No run-time checks are made around matrix units, so a checked device goes without.
+        if mode == ShaderMode::Checked {
+            profile.matrix = None;
+        }
+        let (units, experimental_features) = match profile.matrix {
+            // SAFETY: what is experimental about it is one kernel, which is compared with another way to the same result before
+            // it is used.
+            Some(_) => (MATRIX_UNITS, unsafe { wgpu::ExperimentalFeatures::enabled() }),
+            None => (wgpu::Features::empty(), wgpu::ExperimentalFeatures::disabled()),
+        };
         let wanted = wgpu::Features::SUBGROUP
             | wgpu::Features::SHADER_F16
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::PIPELINE_CACHE;
         let opened = pollster::block_on(raw.request_device(&wgpu::DeviceDescriptor {
             label: Some("octavo"),
-            required_features: wanted & raw.features(),
+            required_features: (wanted & raw.features()) | units,
+            experimental_features,
             required_limits: raw.limits(),
             memory_hints: wgpu::MemoryHints::Performance,
             ..Default::default()
@@ -70,8 +83,14 @@ impl Gpu {
 
     /// A device that executes nothing and can pretend to be any adapter; for tests and for measuring the host's share.
     pub fn noop(profile: Profile) -> Self {
+        let (units, experimental_features) = match profile.matrix {
+            // SAFETY: nothing is executed.
+            Some(_) => (MATRIX_UNITS, unsafe { wgpu::ExperimentalFeatures::enabled() }),
+            None => (wgpu::Features::empty(), wgpu::ExperimentalFeatures::disabled()),
+        };
         let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor {
-            required_features: wgpu::Features::SUBGROUP,
+            required_features: wgpu::Features::SUBGROUP | units,
+            experimental_features,
             required_limits: wgpu::Limits {
                 max_storage_buffer_binding_size: profile.max_binding,
                 // As much as this backend has.

@@ -29,7 +29,7 @@ pub use adapter::{AdapterChoice, FoundAdapter, list_adapters};
 pub use bundle::{Bundle, Dispatch, Recorder};
 pub use device::Gpu;
 pub use memory::{Buffer, Slice};
-pub use profile::{DeviceKind, Maker, ProductShape, Profile};
+pub use profile::{DeviceKind, Maker, MatrixTile, ProductShape, Profile};
 pub use registry::Pipeline;
 pub use shader::{Const, Variant};
 pub use sources::shader_paths;

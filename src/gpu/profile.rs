@@ -50,6 +50,27 @@ pub struct Profile {
     pub timestamps: bool,
     /// How products are spread over lanes, if that was measured; else it follows from the rest.
     pub products: Option<ProductShape>,
+    /// Matrix units of f16 factors and f32 sums that subgroups of 32 lanes have together.
+    pub matrix: Option<MatrixTile>,
+}
+
+/// Rows and columns of the tiles that matrix units multiply; also the name of a slot file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatrixTile {
+    /// 8 x 8 x 8.
+    Eight,
+    /// 16 x 16 x 16.
+    Sixteen,
+}
+
+impl MatrixTile {
+    /// `shaders/slots/matrix/<slot>.wgsl`.
+    pub const fn slot(self) -> &'static str {
+        match self {
+            Self::Eight => "t8",
+            Self::Sixteen => "t16",
+        }
+    }
 }
 
 /// How the workgroups of a matrix product are made. Every shape gives the same bits, so one may be chosen by its speed.
@@ -106,6 +127,7 @@ impl Profile {
             f16: false,
             timestamps: false,
             products: None,
+            matrix: None,
         }
     }
 
@@ -184,6 +206,7 @@ impl Profile {
                 "f16" => self.f16 = false,
                 "subgroups" => self.subgroups = None,
                 "timestamps" => self.timestamps = false,
+                "matrix" => self.matrix = None,
                 other => unknown.push(other.to_owned()),
             }
         }

@@ -84,7 +84,9 @@ pub fn reflect(linked: &Linked) -> Result<Reflection> {
 /// # Errors
 /// With the file and line of the first mistake.
 pub fn parse(linked: &Linked) -> Result<naga::Module> {
-    naga::front::wgsl::parse_str(&linked.source).map_err(|error| {
+    let options =
+        naga::front::wgsl::Options { parse_doc_comments: false, capabilities: naga::valid::Capabilities::all() };
+    naga::front::wgsl::Frontend::new_with_options(options).parse(&linked.source).map_err(|error| {
         let place = error.location(&linked.source).map(|location| {
             let (path, line) = linked.locate(location.line_number as usize - 1);
             format!("shaders/{path}:{line}: ")

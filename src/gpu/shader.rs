@@ -4,6 +4,7 @@
 //! //! kernel norm
 //! //! slot reduce            <- one of shaders/slots/reduce/*.wgsl, chosen by the variant
 //! //! use lib/step_inputs    <- shaders/lib/step_inputs.wgsl
+//! //! needs f16              <- becomes `enable f16;` above everything else
 //! ```
 //!
 //! The linked source is: `const` lines from the variant, used files once in depth-first order, slot files, the kernel.
@@ -87,6 +88,7 @@ struct Header<'a> {
     kernel: Option<&'a str>,
     slots: Vec<&'a str>,
     uses: Vec<&'a str>,
+    needs: Vec<&'a str>,
 }
 
 fn header(source: &str) -> Header<'_> {
@@ -97,6 +99,7 @@ fn header(source: &str) -> Header<'_> {
             Some("kernel") => header.kernel = words.next(),
             Some("slot") => header.slots.extend(words),
             Some("use") => header.uses.extend(words),
+            Some("needs") => header.needs.extend(words),
             _ => {}
         }
     }
@@ -108,7 +111,8 @@ fn header(source: &str) -> Header<'_> {
 /// # Errors
 /// An unknown file, a cycle, a slot without implementation, or an implementation that no file asked for.
 pub fn link(variant: &Variant) -> Result<Linked> {
-    let mut linker = Linker { variant, linked: Linked { source: String::new(), parts: Vec::new() }, open: Vec::new() };
+    let linked = Linked { source: String::new(), parts: Vec::new() };
+    let mut linker = Linker { variant, linked, open: Vec::new(), needs: Vec::new() };
     let mut constants = String::new();
     for (name, value) in &variant.consts {
         match value {
@@ -124,6 +128,12 @@ pub fn link(variant: &Variant) -> Result<Linked> {
     linker.linked.source = constants;
     let kernel = format!("kernels/{}", variant.kernel);
     linker.add(&kernel)?;
+    if !linker.needs.is_empty() {
+        let lines = linker.needs.len();
+        let enables: String = linker.needs.iter().map(|name| format!("enable {name};\n")).collect();
+        linker.linked.source.insert_str(0, &enables);
+        linker.linked.parts.iter_mut().for_each(|(line, _)| *line += lines);
+    }
     for (slot, implementation) in &variant.slots {
         let path = format!("slots/{slot}/{implementation}.wgsl");
         if !linker.linked.parts.iter().any(|(_, part)| *part == path) {
@@ -137,6 +147,8 @@ struct Linker<'a> {
     variant: &'a Variant,
     linked: Linked,
     open: Vec<String>,
+    /// Extensions of WGSL.
+    needs: Vec<String>,
 }
 
 impl Linker<'_> {
@@ -150,6 +162,11 @@ impl Linker<'_> {
         }
         let source = sources::read(&path)?;
         let header = header(&source);
+        for name in &header.needs {
+            if !self.needs.iter().any(|known| known == name) {
+                self.needs.push((*name).to_owned());
+            }
+        }
         self.open.push(path.clone());
         for used in &header.uses {
             self.add(used)?;

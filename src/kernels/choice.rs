@@ -52,6 +52,7 @@ pub fn choices(profile: &Profile) -> Vec<Choice> {
         sums(profile),
         reductions(profile),
         attention_choice(profile),
+        matrix_units(profile),
         Choice {
             what: "half precision",
             chosen: "storage only".into(),
@@ -118,6 +119,16 @@ fn reductions(profile: &Profile) -> Choice {
         }
     };
     Choice { what: "reductions", chosen: format!("{slot}, {lanes} lanes"), reason }
+}
+
+fn matrix_units(profile: &Profile) -> Choice {
+    let (chosen, reason) = match profile.matrix {
+        Some(tile) => {
+            (tile.slot().replace('t', "tiles of ") + ", f16 and bf16 weights", "after a comparison with register tiles")
+        }
+        None => ("none".into(), "the adapter offers none of f16 factors and f32 sums for subgroups of 32 lanes"),
+    };
+    Choice { what: "matrix units", chosen, reason: reason.into() }
 }
 
 fn attention_choice(profile: &Profile) -> Choice {

@@ -13,6 +13,7 @@ pub mod choice;
 pub mod embed;
 pub mod experts;
 pub mod matmul;
+pub mod matmul_units;
 pub mod norm;
 pub mod norm_add;
 pub mod peak;
@@ -52,6 +53,7 @@ pub static ALL: &[KernelInfo] = &[
     KernelInfo { name: "embed", variants: embed::variants_for_tests },
     KernelInfo { name: "group_experts", variants: experts::group_variants_for_tests },
     KernelInfo { name: "matmul", variants: matmul::variants_for_tests },
+    KernelInfo { name: "matmul_units", variants: matmul_units::variants_for_tests },
     KernelInfo { name: "norm", variants: norm::variants_for_tests },
     KernelInfo { name: "norm_add", variants: norm_add::variants_for_tests },
     KernelInfo { name: "peak", variants: peak::variants_for_tests },

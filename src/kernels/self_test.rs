@@ -110,6 +110,11 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     }
     note("resolve", "decode and prompt rows".into(), tables::resolve(rig));
     note("update", "slots and tables".into(), tables::update(rig));
+    if gpu.profile.matrix.is_some() {
+        let outcome = super::matmul_units::check(gpu).map_err(|error| error.to_string());
+        let found = |()| Found { bits: Vec::new(), worst_share: 0.0 };
+        note("matmul_units", "as register tiles".into(), outcome.map(found));
+    }
     for mode in super::peak::Mode::ALL {
         note("peak", format!("{mode:?}"), tables::peak(rig, mode));
     }

@@ -10,7 +10,7 @@ use naga::{Module, ShaderStage};
 use octavo::gpu::profile::BASELINE_SHARED_BYTES;
 use octavo::gpu::reflect::{self, BindingKind, Reflection};
 use octavo::gpu::shader::{Linked, link};
-use octavo::gpu::{DeviceKind, Gpu, Profile, Variant};
+use octavo::gpu::{DeviceKind, Gpu, MatrixTile, Profile, Variant};
 use octavo::kernels;
 use std::collections::HashSet;
 use std::process::Command;
@@ -20,7 +20,7 @@ const STORAGE_BUFFERS: usize = octavo::gpu::profile::BASELINE_STORAGE_BUFFERS as
 
 fn profiles() -> Vec<Profile> {
     let named = |name: &str, profile: Profile| Profile { name: name.into(), ..profile };
-    let cuda = Profile::cuda_class();
+    let cuda = Profile { matrix: Some(MatrixTile::Sixteen), ..Profile::cuda_class() };
     vec![
         named("weakest software", Profile::baseline(DeviceKind::Cpu)),
         named("weakest card", Profile::baseline(DeviceKind::Discrete)),
@@ -34,6 +34,7 @@ fn profiles() -> Vec<Profile> {
                 kind: DeviceKind::Integrated,
                 subgroups: Some(4..=64),
                 shared_bytes: 32 << 10,
+                matrix: Some(MatrixTile::Eight),
                 ..cuda.clone()
             },
         ),
@@ -44,12 +45,21 @@ fn profiles() -> Vec<Profile> {
                 kind: DeviceKind::Integrated,
                 subgroups: Some(8..=32),
                 shared_bytes: 32 << 10,
+                matrix: None,
                 ..cuda.clone()
             },
         ),
-        named("AMD-like, waves of 64", Profile { vendor: 0x1002, subgroups: Some(64..=64), ..cuda.clone() }),
-        named("lavapipe-like", Profile { kind: DeviceKind::Cpu, subgroups: Some(8..=8), ..cuda }),
+        named(
+            "AMD-like, waves of 64",
+            Profile { vendor: 0x1002, subgroups: Some(64..=64), matrix: None, ..cuda.clone() },
+        ),
+        named("lavapipe-like", Profile { kind: DeviceKind::Cpu, subgroups: Some(8..=8), matrix: None, ..cuda }),
     ]
+}
+
+/// Whether this is about the kernel that runs on matrix units.
+fn uses_units(label: &str) -> bool {
+    label.contains("matmul_units")
 }
 
 /// Everything that a test wants to see of one variant.
@@ -75,6 +85,8 @@ fn translated(profile: &Profile) -> Vec<Translated> {
             // Packing halves into words is part of WebGPU, though naga counts it as a capability.
             let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
             capabilities.set(Capabilities::SUBGROUP, profile.subgroups.is_some());
+            let units = Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_FLOAT16;
+            capabilities.set(units, profile.matrix.is_some());
             let info = Validator::new(ValidationFlags::all(), capabilities)
                 .validate(&module)
                 .unwrap_or_else(|error| panic!("{label}: {}", error.emit_to_string(&linked.source)));
@@ -109,7 +121,9 @@ fn kernels_keep_to_the_limits_of_the_weakest_adapter() {
             assert!(uniforms <= 1, "{label} binds {uniforms} uniform buffers");
             let shared = reflection.shared_bytes;
             assert!(shared <= BASELINE_SHARED_BYTES, "{label} takes {shared} bytes of workgroup memory");
-            assert!(!linked.source.lines().any(|line| line.trim_start().starts_with("enable ")), "{label}");
+            // Only what is optional as a whole may ask for an extension.
+            let enables = linked.source.lines().any(|line| line.trim_start().starts_with("enable "));
+            assert_eq!(enables, uses_units(&label), "{label}");
             assert!(linked.source.contains("@workgroup_size(WG_X, WG_Y, WG_Z)"), "{label} has a size of its own");
             let misplaced = lint::misplaced(&module);
             assert!(misplaced.is_empty(), "{label}: {}", misplaced.join("; "));
@@ -132,14 +146,23 @@ fn every_variant_can_be_written_for_every_backend() {
             if validator && (try_it || index % 8 == 0) {
                 let file = folder.path().join("kernel.spv");
                 std::fs::write(&file, bytemuck::cast_slice::<u32, u8>(&words)).unwrap();
-                let output = Command::new("spirv-val").args(["--target-env", "vulkan1.1"]).arg(&file).output().unwrap();
+                let target = if uses_units(&one.label) { "vulkan1.3" } else { "vulkan1.1" };
+                let output = Command::new("spirv-val").args(["--target-env", target]).arg(&file).output().unwrap();
                 // Newer validators object to the stride of every array in workgroup memory; drivers accept it.
                 let text = String::from_utf8_lossy(&output.stderr).into_owned();
-                let serious = !output.status.success() && !text.contains("VUID-StandaloneSpirv-None-10684");
+                // Older ones do not know matrix units.
+                let known = ["VUID-StandaloneSpirv-None-10684", "Invalid capability operand: 6022"];
+                let serious = !output.status.success() && !known.iter().any(|part| text.contains(part));
                 assert!(!serious, "{}: {text}", one.label);
             }
             let text = metal(one);
             assert!(text.contains("kernel void"), "{}: no Metal kernel", one.label);
+            if uses_units(&one.label) {
+                let matrix = if profile.backend == "metal" { "simdgroup_half8x8" } else { "simdgroup_half16x16" };
+                assert!(text.contains(matrix) && text.contains("simdgroup_multiply_accumulate"), "{}", one.label);
+                // Direct3D has none, and its adapters never name a tile.
+                continue;
+            }
             let text = direct3d(one);
             assert!(text.contains("[numthreads("), "{}: no HLSL entry point", one.label);
         }

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::gpu::memory::{Buffer, Slice, Use};
 use crate::gpu::upload::Uploader;
 use crate::kernels::matmul::{self, Batch, Epilogue, MatmulParams};
+use crate::kernels::matmul_units;
 use crate::weights::pack::{Arrangement, FusedMatrix, PlaneWords};
 use crate::weights::shards::shard_groups;
 use std::ops::Range;
@@ -325,7 +326,13 @@ impl Product {
     /// # Errors
     /// A bug of ours.
     pub(super) fn record(&self, step: &mut Recording<'_>, x: &Slice, out: &Slice, extent: Extent) -> Result<()> {
-        let variant = matmul::variant(&self.spec, extent.tile, &step.gpu.profile);
+        let profile = &step.gpu.profile;
+        // All numbers of rows of a matrix go one way, so that its sums never depend on the batch.
+        let units = profile.matrix.filter(|_| matmul_units::runs(&self.spec, profile));
+        let variant = match units {
+            Some(matrix) => matmul_units::variant(&self.spec, matrix),
+            None => matmul::variant(&self.spec, extent.tile, profile),
+        };
         let rows = match self.spec.batch {
             Batch::Experts => ("routes", &step.buffers.routes),
             Batch::Rows | Batch::Samples => ("inputs", &step.buffers.inputs),
@@ -334,7 +341,10 @@ impl Product {
             let mut arguments = vec![rows, ("x", x), ("out", out), ("params", params)];
             arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
             arguments.extend(self.bias.iter().map(|bias| ("bias", bias)));
-            let grid = matmul::tile_grid(*groups, extent.tiles, &step.gpu.profile);
+            let grid = match units {
+                Some(_) => matmul_units::grid(*groups, extent.tiles * extent.tile as usize),
+                None => matmul::tile_grid(*groups, extent.tiles, profile),
+            };
             step.dispatch(self.label, &variant, &arguments, grid)?;
         }
         Ok(())

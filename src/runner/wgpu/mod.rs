@@ -35,6 +35,7 @@ use crate::gpu::device::ShaderMode;
 use crate::gpu::memory::Slice;
 use crate::gpu::readback::{Counts, Prelude, Readback, Repeat};
 use crate::gpu::{AdapterChoice, Bundle, Gpu, Recorder};
+use crate::kernels::matmul_units;
 use crate::kernels::sample::{SampleParams, Sampled, VOCAB_BLOCK};
 use crate::layout::inputs::{SampleOwner, SeqState};
 use crate::layout::{Bucket, InputShape, StepInputs};
@@ -133,6 +134,13 @@ impl WgpuRunner {
         config: &EngineConfig,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self> {
+        let mut gpu = gpu;
+        // What has not run on much hardware proves itself first.
+        if let Err(error) = matmul_units::check(&gpu) {
+            gpu.check()?;
+            log::warn!("{}: matrix units are not used, for {error}", gpu.profile.name);
+            gpu.profile.matrix = None;
+        }
         let spec = &files.spec;
         limits::check_shape(spec)?;
         let config = &limits::limit_context(spec, config, &gpu)?;
