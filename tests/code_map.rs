@@ -31,7 +31,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ),
     ("text", &["base", "error"]),
     ("engine", &["base", "cache", "config", "error", "metrics", "runner", "sampling", "sched", "text", "trace"]),
-    ("llm", &["base", "config", "engine", "error", "model", "runner", "sampling", "text"]),
+    ("llm", &["base", "config", "engine", "error", "model", "runner", "sampling", "structured", "text"]),
     ("structured", &["base", "error", "sampling", "text"]),
     ("config", &["base", "error", "model", "quant", "sched"]),
     ("metrics", &["base", "engine", "sched"]),

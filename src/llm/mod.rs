@@ -85,7 +85,16 @@ impl Llm {
     ) -> Result<Self> {
         let text = &files.text;
         let tokenizer = text.tokenizer.as_ref().map(Tokenizer::from_file).transpose()?;
-        let settings = EngineSettings::new(config, runner.capacity(), files.end_tokens.clone())?;
+        #[cfg_attr(not(feature = "structured"), expect(unused_mut, reason = "only guides are added"))]
+        let mut settings = EngineSettings::new(config, runner.capacity(), files.end_tokens.clone())?;
+        #[cfg(feature = "structured")]
+        {
+            let compiler = |tokenizer: &Tokenizer| -> Arc<dyn crate::sampling::guide::GuideCompiler> {
+                let (ends, vocab_size) = (files.end_tokens.clone(), files.spec.vocab_size);
+                Arc::new(crate::structured::GrammarCompiler::new(tokenizer.clone(), ends, vocab_size))
+            };
+            settings.guides = tokenizer.as_ref().map(compiler);
+        }
         let engine = Engine::start(runner, rebuild, tokenizer, settings)?;
         // A broken template is no reason to refuse a model that may never chat.
         let template = ChatTemplate::from_files(text);
