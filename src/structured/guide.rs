@@ -17,11 +17,13 @@ pub(super) struct Guide {
     matcher: Matcher,
     position: usize,
     ended: bool,
+    /// Whether the mask of this place, if it was asked for, has end tokens only.
+    only_end_may_follow: bool,
 }
 
 impl Guide {
     pub(super) fn new(vocabulary: Arc<Vocabulary>, matcher: Matcher) -> Self {
-        Self { vocabulary, matcher, position: 0, ended: false }
+        Self { vocabulary, matcher, position: 0, ended: false, only_end_may_follow: false }
     }
 
     fn is_known(&self, token: TokenId) -> bool {
@@ -68,13 +70,16 @@ impl TokenGuide for Guide {
             self.stopped_well()?;
         }
         let allowed = self.matcher.compute_mask_or_eos().map_err(|error| self.failure(&error))?;
-        let mut any = 0;
+        let mut count = 0;
         for ((mask, allowed), known) in mask.iter_mut().zip(allowed.as_slice()).zip(&self.vocabulary.known) {
             *mask = allowed & known;
-            any |= *mask;
+            count += mask.count_ones();
         }
+        let is_set = |id: &&TokenId| mask.get(**id as usize / 32).is_some_and(|word| word >> (**id % 32) & 1 == 1);
+        let ends = self.vocabulary.end_tokens.iter().filter(is_set).count();
+        self.only_end_may_follow = count as usize == ends && self.may_end()?;
         // Without end tokens, an output that is complete has an empty mask, and nobody should ask for it.
-        if any == 0 { Err(nothing_may_follow(self.position)) } else { Ok(()) }
+        if count == 0 { Err(nothing_may_follow(self.position)) } else { Ok(()) }
     }
 
     fn accept(&mut self, token: TokenId) -> Result<()> {
@@ -92,11 +97,12 @@ impl TokenGuide for Guide {
             }
         }
         self.position += 1;
+        self.only_end_may_follow = false;
         Ok(())
     }
 
     fn is_done(&self) -> bool {
-        self.ended || (self.matcher.is_stopped() && self.stopped_well().is_ok())
+        self.ended || self.only_end_may_follow || (self.matcher.is_stopped() && self.stopped_well().is_ok())
     }
 
     fn rollback(&mut self, tokens: usize) -> Result<()> {
@@ -109,18 +115,13 @@ impl TokenGuide for Guide {
         let of_matcher = if self.ended { tokens - 1 } else { tokens };
         self.matcher.rollback(of_matcher).map_err(|error| self.failure(&error))?;
         self.ended = false;
+        self.only_end_may_follow = false;
         self.position -= tokens;
         Ok(())
     }
 
     fn fork(&self) -> Box<dyn TokenGuide> {
-        let Self { vocabulary, matcher, position, ended } = self;
-        Box::new(Self {
-            vocabulary: Arc::clone(vocabulary),
-            matcher: matcher.deep_clone(),
-            position: *position,
-            ended: *ended,
-        })
+        Box::new(Self { vocabulary: Arc::clone(&self.vocabulary), matcher: self.matcher.deep_clone(), ..*self })
     }
 }
 

@@ -11,7 +11,7 @@ pub const MAX_SOURCE_BYTES: usize = 512 << 10;
 /// How deep the lists and objects of a schema may nest.
 pub const MAX_NESTING: usize = 128;
 
-/// How many schemas may lie within each other, references followed; also rules of a grammar that use each other.
+/// How deep the lists and objects of a schema may nest, references followed.
 pub const MAX_DEPTH: usize = 256;
 
 /// Strings with a pattern or format in one schema. The library checks of each that something matches it, which takes
@@ -28,9 +28,10 @@ pub const MAX_REGEX_SIZE: u64 = 20_000;
 pub const MAX_CHOICES: usize = 10_000;
 
 /// Rules of a grammar.
-pub const MAX_RULES: usize = 2_000;
+pub const MAX_RULES: usize = 1_000;
 
-/// The stack on which constraints are compiled: [`MAX_DEPTH`] levels with room to spare in unoptimised builds. It is
+/// The stack on which constraints are compiled: [`MAX_RULES`] rules that use each other, with room to spare in unoptimised
+/// builds. It is
 /// address space; only what is used becomes memory.
 pub(super) const COMPILE_STACK_BYTES: usize = 64 << 20;
 

@@ -45,7 +45,7 @@
 //!
 //! - An output of a schema parses and validates. What the schema leaves open is written in one way: properties in the
 //!   order of the schema; numbers without exponents, within ±(2⁵³ − 1), with at most eight digits after the point; white
-//!   space none, or as much in a row as `Whitespace` says; the escapes `\\n \\r \\t \\b \\f \\" \\\\` and no others. Only inside
+//!   space none, or as much in a row as `Whitespace` says; the escapes `\n \r \t \b \f \" \\` and no others. Only inside
 //!   values that a schema says nothing about, where it also has `allOf` or the like and refers to itself, numbers have no
 //!   bound.
 //! - It is done with the last byte of the value.

@@ -53,7 +53,7 @@ fn after_rollback_and_fork_the_masks_are_those_of_a_fresh_guide() {
                 let mut at = 0;
                 for step in 0..60 {
                     let draw = rng::token_word(seed, step) as usize;
-                    if draw % 3 == 0 {
+                    if draw.is_multiple_of(3) {
                         let back = draw / 3 % (at + 1);
                         wandering.rollback(back).unwrap();
                         at -= back;
@@ -61,7 +61,7 @@ fn after_rollback_and_fork_the_masks_are_those_of_a_fresh_guide() {
                         wandering.accept(*token).unwrap();
                         at += 1;
                     }
-                    if draw % 5 == 0 {
+                    if draw.is_multiple_of(5) {
                         wandering = wandering.fork();
                     }
                     let here = place(vocabulary, &mut *wandering);
@@ -150,6 +150,15 @@ fn a_value_is_done_with_its_last_byte() {
         guide.rollback(1).unwrap();
         assert!(!guide.is_done());
     }
+}
+
+#[test]
+fn what_is_complete_from_the_beginning_is_done() {
+    let mut empty = guide(tiny(), &Constraint::Regex(String::new()));
+    assert!(empty.is_done());
+    assert!(empty.accept(tiny().tokenizer.encode("a", false).unwrap()[0]).is_err());
+    empty.accept(tiny().end_tokens[1]).unwrap();
+    assert!(!guide(tiny(), &Constraint::Regex("a?".into())).is_done());
 }
 
 #[test]

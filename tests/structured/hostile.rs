@@ -196,7 +196,7 @@ fn deep_nesting_is_refused_without_recursion() {
 
 #[test]
 fn long_chains_are_refused_or_compile() {
-    for length in [40, 80, 5_000] {
+    for length in [40, 900, 5_000] {
         let mut definitions = serde_json::Map::new();
         for at in 0..length {
             let next = json!({"type": "object", "properties": {"a": {"$ref": format!("#/$defs/{}", at + 1)}}});
@@ -227,7 +227,7 @@ fn regex_bombs_are_refused_or_followed_within_limits() {
         );
     }
     let gbnf = "root ::= a{1000}\na ::= b{1000}\nb ::= \"x\"{1000}".to_owned();
-    assert!(error(&Constraint::Grammar(Grammar::Gbnf(gbnf))).contains("the rule \"b\" has") == false);
+    assert!(error(&Constraint::Grammar(Grammar::Gbnf(gbnf))).contains("the rule \"a\" has more characters"));
     for expression in [
         "(a|aa|aaa|aaaa)*b",
         "(.*a.*b.*c.*d.*e.*f)*",

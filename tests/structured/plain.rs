@@ -78,8 +78,7 @@ fn regular_expressions_match_from_the_first_to_the_last_character() {
 }
 
 #[test]
-fn long_enough_expressions_reach_all_they_match() {
-    // With every text of the language drawn, nothing is out of reach.
+fn everything_that_an_expression_matches_can_come() {
     for (expression, language) in [
         ("(a|ab)(c|bcd)", &["ac", "abc", "abcd", "abbcd"][..]),
         ("a?b?c?", &["", "a", "b", "c", "ab", "ac", "bc", "abc"]),
@@ -181,10 +180,10 @@ ws ::= | " " | "\n" [ \t]{0,20}
 
 #[test]
 fn llama_cpps_grammar_of_json_gives_json() {
+    // Half a surrogate pair belongs to that grammar, but is no JSON.
+    let half = regex::Regex::new(r"\\u[dD][89a-fA-F]").unwrap();
     for vocabulary in vocabularies() {
         for text in draws(vocabulary, &Constraint::Grammar(Grammar::Gbnf(JSON_GBNF.to_owned())), 20) {
-            // Half a surrogate pair belongs to that grammar, but is no JSON.
-            let half = regex::Regex::new(r"(?i)\\u[dD][89a-fA-F]").unwrap();
             let value = serde_json::from_str::<serde_json::Value>(&text);
             assert!(value.is_ok_and(|value| value.is_object()) || half.is_match(&text), "{}: {text}", vocabulary.name);
         }

@@ -25,10 +25,10 @@ pub(super) fn write(rules: &[Rule]) -> Result<String> {
     }
     let start = writer.reference(root);
     writeln!(writer.out, "start: {start}").expect("writing to a string");
-    for at in 0..rules.len() {
+    for (at, rule) in rules.iter().enumerate() {
         let body = match writer.sizes[at] {
-            Size::Regular(_) => writer.terminal(&rules[at].body),
-            _ => writer.rule(&rules[at].body)?,
+            Size::Regular(_) => writer.terminal(&rule.body),
+            _ => writer.rule(&rule.body),
         };
         let name = writer.reference(at);
         writeln!(writer.out, "{name}: {body}").expect("writing to a string");
@@ -156,8 +156,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A node that is not regular, as what stands in a rule.
-    fn rule(&mut self, node: &'a Node) -> Result<String> {
-        Ok(match node {
+    fn rule(&mut self, node: &'a Node) -> String {
+        match node {
             Node::Token(token) => token.clone(),
             Node::Rule(name) => self.reference(self.numbers[name.as_str()]),
             Node::Sequence(items) => {
@@ -166,7 +166,7 @@ impl<'a> Writer<'a> {
                 while let Some((first, tail)) = rest.split_first() {
                     let run = rest.iter().take_while(|item| self.is_regular(item)).count();
                     if run == 0 {
-                        parts.push(self.rule(first)?);
+                        parts.push(self.rule(first));
                         rest = tail;
                         continue;
                     }
@@ -184,13 +184,13 @@ impl<'a> Writer<'a> {
                     alternatives.push(self.named_terminal(&body));
                 }
                 for item in others {
-                    alternatives.push(self.rule(item)?);
+                    alternatives.push(self.rule(item));
                 }
                 format!("({})", alternatives.join(" | "))
             }
-            Node::Repeat(item, least, most) => repeated(&self.rule(item)?, *least, *most),
+            Node::Repeat(item, least, most) => repeated(&self.rule(item), *least, *most),
             Node::Text(_) | Node::Class(_) => unreachable!("texts and classes are regular"),
-        })
+        }
     }
 }
 

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_calendar_decides_about_the_29th_of_february() {
-        let leap = |year: u32| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let leap = |year: u32| year.is_multiple_of(if year.is_multiple_of(100) { 400 } else { 4 });
         for year in 0..=9999 {
             assert_eq!(matches("date", &format!("{year:04}-02-29")), leap(year), "{year}");
         }

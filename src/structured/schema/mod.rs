@@ -3,7 +3,8 @@
 //! rewritten first: every keyword is either one that we know to be enforced, or an annotation, or refused by name.
 //!
 //! - [`translate`](mod@translate) walks the schema, `keywords` says what is known.
-//! - `numbers`, `strings` and `formats` bring bounds, patterns and formats into a form that the library enforces exactly.
+//! - `numbers`, `strings` and `formats` bring bounds, patterns and formats into a form that the library enforces exactly;
+//!   `constants` looks at values, `survey` at the whole.
 //! - `references` finds what `$ref` names, `reach` bounds how deep references lead, `alternatives` looks behind those of
 //!   `oneOf`, and `endless` finds those that lead nowhere.
 //!
@@ -12,6 +13,7 @@
 //! only speaks of strings allows only strings.
 
 mod alternatives;
+mod constants;
 mod endless;
 mod formats;
 mod keywords;
@@ -19,6 +21,7 @@ mod numbers;
 mod reach;
 mod references;
 mod strings;
+mod survey;
 mod translate;
 
 use super::limits;

@@ -6,7 +6,8 @@ use super::super::limits::{MAX_PATTERN_PROPERTIES, MAX_PATTERNS};
 use super::alternatives::Copies;
 use super::keywords::{self, Group};
 use super::references::{References, Unsaid, pointer_of};
-use super::{numbers, reach, strings};
+use super::survey::Survey;
+use super::{constants, numbers, reach, strings};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -43,52 +44,6 @@ pub(super) fn translate(root: &Value) -> Result<Map<String, Value>> {
 
 fn any_pointer() -> String {
     format!("#/$defs/{ANY}")
-}
-
-/// What the whole schema has, wherever it stands.
-struct Survey {
-    has_references: bool,
-    has_one_of: bool,
-    /// Whether the library may have to find what two schemas have in common.
-    has_intersections: bool,
-    /// Different values of `multipleOf`.
-    steps: Vec<f64>,
-}
-
-impl Survey {
-    fn of(root: &Value) -> Self {
-        let mut survey = Self { has_references: false, has_one_of: false, has_intersections: false, steps: Vec::new() };
-        let mut open = vec![root];
-        while let Some(value) = open.pop() {
-            match value {
-                Value::Object(entries) => {
-                    survey.add(entries);
-                    open.extend(entries.values());
-                }
-                Value::Array(items) => open.extend(items),
-                _ => {}
-            }
-        }
-        survey
-    }
-
-    /// Every object counts, even if it is no schema: being too careful costs little.
-    fn add(&mut self, entries: &Map<String, Value>) {
-        let has = |keyword: &str| entries.contains_key(keyword);
-        let is_alone = entries.keys().filter(|key| *key == "type" || keywords::group(key).is_some()).count() == 0;
-        let combined = keywords::APPLICATORS.iter().filter(|keyword| has(keyword)).count();
-        self.has_references |= has("$ref");
-        self.has_one_of |= has("oneOf");
-        let combines = has("$ref") || has("anyOf") || has("oneOf");
-        self.has_intersections |= has("allOf")
-            || (combines && (combined > 1 || !is_alone))
-            || (has("patternProperties") && has("properties"));
-        if let Some(step) = entries.get("multipleOf").and_then(Value::as_f64)
-            && !self.steps.contains(&step)
-        {
-            self.steps.push(step);
-        }
-    }
 }
 
 struct Walk<'a> {
@@ -305,12 +260,12 @@ impl Walk<'_> {
     fn applicator(&mut self, keyword: &str, value: &Value, unsaid: Unsaid, place: &str) -> Result<Value> {
         match keyword {
             "const" => {
-                check_constant(value, place)?;
+                constants::check(value, place)?;
                 Ok(value.clone())
             }
             "enum" => match value.as_array() {
                 Some(values) if !values.is_empty() => {
-                    values.iter().try_for_each(|value| check_constant(value, place))?;
+                    values.iter().try_for_each(|value| constants::check(value, place))?;
                     Ok(value.clone())
                 }
                 _ => Err(Error::config(format!("{place} must be a list with at least one value"))),
@@ -390,33 +345,6 @@ fn named_types<'a>(schema: &'a Map<String, Value>, place: &str) -> Result<Vec<&'
 
 fn is_numeric_format(schema: &Map<String, Value>) -> bool {
     schema.get("format").and_then(Value::as_str).is_some_and(numbers::is_format)
-}
-
-/// Refuses values that the library cannot write as they are: integers that it would round, and control characters that
-/// have no short escape. Recursion is bounded by the nesting of the schema.
-fn check_constant(value: &Value, place: &str) -> Result<()> {
-    let check_text = |text: &str| match text
-        .chars()
-        .find(|character| character.is_ascii_control() && !"\n\r\t\u{8}\u{c}".contains(*character))
-    {
-        Some(control) => Err(Error::config(format!("{place}: U+{:04X} in a text is not supported", control as u32))),
-        None => Ok(()),
-    };
-    match value {
-        Value::Number(number) if number.as_f64().is_none_or(|number| number.abs() > numbers::LARGEST) => {
-            let largest = numbers::LARGEST;
-            Err(Error::config(format!(
-                "{place}: {number} is beyond {largest}, where not all integers can be told apart"
-            )))
-        }
-        Value::String(text) => check_text(text),
-        Value::Array(items) => items.iter().try_for_each(|item| check_constant(item, place)),
-        Value::Object(entries) => entries.iter().try_for_each(|(key, value)| {
-            check_text(key)?;
-            check_constant(value, place)
-        }),
-        _ => Ok(()),
-    }
 }
 
 fn escape_pointer(key: &str) -> String {

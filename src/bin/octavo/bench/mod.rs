@@ -14,6 +14,8 @@ mod scheduler;
 mod serve_sim;
 mod stand_in;
 mod start;
+#[cfg(feature = "structured")]
+mod structured;
 mod suite;
 mod throughput;
 
@@ -42,7 +44,8 @@ Examples:
   What scheduling does, without a model, in seconds:
   octavo bench suite --out bench                        five comparisons: a table, JSON and a picture of each
   octavo bench serve-sim --mock --rate 12               what a setting does to waiting times
-  octavo bench scheduler                                what the scheduler itself costs, and how that grows";
+  octavo bench scheduler                                what the scheduler itself costs, and how that grows
+  octavo bench structured --model M                     what output that fits a grammar costs on the processor";
 
 #[derive(Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -73,6 +76,9 @@ pub enum Command {
     Suite(suite::Args),
     /// What the scheduler itself costs for each step
     Scheduler(scheduler::Args),
+    /// What a grammar costs: a mask for each token, and compiling
+    #[cfg(feature = "structured")]
+    Structured(structured::Args),
 }
 
 pub fn run(command: &Command) -> Result<Outcome> {
@@ -90,5 +96,7 @@ pub fn run(command: &Command) -> Result<Outcome> {
         Command::ServeSim(args) => serve_sim::run(args),
         Command::Suite(args) => suite::run(args),
         Command::Scheduler(args) => scheduler::run(args),
+        #[cfg(feature = "structured")]
+        Command::Structured(args) => structured::run(args),
     }
 }
