@@ -7,7 +7,7 @@ use octavo::error::Result;
 use octavo::gpu::device::ShaderMode;
 use octavo::gpu::{DeviceKind, FoundAdapter, Gpu, Profile, list_adapters};
 use octavo::kernels::self_test::{self, Verdict};
-use octavo::kernels::{matmul, norm};
+use octavo::kernels::{Form, matmul, norm};
 use octavo::model::spec::NormKind;
 use serde::Serialize;
 use std::fmt::Write;
@@ -156,11 +156,12 @@ fn choices(profile: &Profile) -> Vec<Choice> {
     let software = profile.kind == DeviceKind::Cpu;
     let spec = matmul::Spec {
         dtype: octavo::base::DType::Q4_0,
+        form: Form::Int12,
         epilogue: matmul::Epilogue::Store,
         batch: matmul::Batch::Rows,
     };
     let [x, y, _] = matmul::variant(&spec, 1, profile).workgroup;
-    let norm = norm::variant(NormKind::Rms, norm::Rows::All, profile);
+    let norm = norm::variant(NormKind::Rms, norm::Rows::All, Form::F32, profile);
     let reduce = norm.slots[0].1;
     let lanes = norm.workgroup[0];
     let sizes = match &profile.subgroups {
