@@ -20,7 +20,7 @@ use octavo::kernels::self_test::rig::Rig;
 use octavo::kernels::self_test::sampler::cases::{self, plain_row};
 use octavo::kernels::self_test::sampler::{self, Case, Row};
 use octavo::kernels::self_test::{self, Outcome, norms, rows, tables};
-use octavo::kernels::{KvDtype, attention, matmul, rope_kv};
+use octavo::kernels::{Form, KvDtype, attention, matmul, rope_kv};
 use octavo::model::spec::{Activation, AttnSpec, NormKind};
 use octavo::sampling::SamplingParams;
 
@@ -81,20 +81,25 @@ const ROWS: usize = 45;
 
 /// Formats and tiles that a device tries; checked shaders are the same text, so a few of each suffice.
 fn matmul_specs(device: &Device) -> Vec<(matmul::Spec, u32)> {
-    let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, batch: Batch::Rows };
+    let spec = |dtype, form, epilogue| matmul::Spec { dtype, form, epilogue, batch: Batch::Rows };
     let gated = Epilogue::ActMul(Activation::Silu);
-    let mut specs: Vec<_> = DType::ALL.map(|dtype| (spec(dtype, Epilogue::Store), 4)).to_vec();
+    let forms =
+        || DType::ALL.into_iter().flat_map(|dtype| self_test::forms(dtype).into_iter().map(move |form| (dtype, form)));
+    let mut specs: Vec<_> = forms().map(|(dtype, form)| (spec(dtype, form, Epilogue::Store), 4)).collect();
     if device.mode == ShaderMode::Trusted {
         for epilogue in [Epilogue::Store, Epilogue::SoftCap] {
-            let wanted = matmul::Spec { batch: Batch::Samples, ..spec(DType::BF16, epilogue) };
+            let wanted = matmul::Spec { batch: Batch::Samples, ..spec(DType::BF16, Form::F32, epilogue) };
+            specs.extend([(wanted, 1), (wanted, 8)]);
+            let wanted = matmul::Spec { batch: Batch::Samples, ..spec(DType::Q8_0, Form::Int12, epilogue) };
             specs.extend([(wanted, 1), (wanted, 8)]);
         }
-        for dtype in DType::ALL {
-            specs.extend([1, 2, 8].map(|tile| (spec(dtype, Epilogue::Store), tile)));
-            specs.push((spec(dtype, gated), 2));
+        for (dtype, form) in forms() {
+            let tiles: &[u32] = if form == Form::F32 { &[1, 2, 8] } else { &[1, 8] };
+            specs.extend(tiles.iter().map(|&tile| (spec(dtype, form, Epilogue::Store), tile)));
         }
-        for tile in [1, 4, 8] {
-            specs.extend(Epilogue::ALL.map(|epilogue| (spec(DType::Q5_1, epilogue), tile)));
+        specs.extend(DType::ALL.map(|dtype| (spec(dtype, Form::F32, gated), 2)));
+        for (form, tile) in [(Form::F32, 1), (Form::F32, 4), (Form::F32, 8), (Form::Int12, 2)] {
+            specs.extend(Epilogue::ALL.map(|epilogue| (spec(DType::Q5_1, form, epilogue), tile)));
         }
     }
     specs
@@ -127,7 +132,7 @@ fn matmul_family(device: &Device, rig: &Rig<'_>, blocks: usize, specs: &[(matmul
             None => seen.push((*spec, found)),
         }
     }
-    seen.into_iter().take(DType::ALL.len()).map(|(_, bits)| bits).collect()
+    seen.into_iter().take(26).map(|(_, bits)| bits).collect()
 }
 
 #[test]
@@ -135,18 +140,54 @@ fn products_have_the_same_bits_for_every_tile_and_number_of_tokens() {
     on_every_device(|device, rig| matmul_family(device, rig, 5, &matmul_specs(device)));
 }
 
+/// Whole numbers may be multiplied by any instruction.
+#[test]
+fn products_of_whole_numbers_have_the_same_bits_in_either_arithmetic() {
+    for mut device in devices().into_iter().filter(|device| device.mode == ShaderMode::Trusted) {
+        let shape = Shape { tokens: 9, rows: ROWS, blocks: 5, shards: 1 };
+        let mut run = |subgroups: bool| {
+            let sizes = device.gpu.profile.subgroups.clone();
+            device.gpu.profile.subgroups = sizes.clone().filter(|_| subgroups);
+            let rig = &Rig::new(&device.gpu);
+            let one = |(dtype, tile)| {
+                let spec = matmul::Spec { dtype, form: Form::Int12, epilogue: Epilogue::Store, batch: Batch::Rows };
+                let outcome = matrix::matmul(rig, &spec, tile, &shape, Spread::Heavy);
+                (matmul::variant(&spec, tile, &rig.gpu.profile), bits(&device, &(dtype, tile), outcome))
+            };
+            let found: Vec<_> =
+                [(DType::Q4_1, 1), (DType::Q8_0, 8), (DType::Q4_0, 4), (DType::Q6_K, 2)].into_iter().map(one).collect();
+            device.gpu.profile.subgroups = sizes;
+            found
+        };
+        let (together, apart) = (run(true), run(false));
+        for ((variant, together), (other, apart)) in together.iter().zip(&apart) {
+            println!("{}: {variant} and {other}", device.name);
+            assert!(together == apart, "{}: {variant} differs from {other}", device.name);
+        }
+    }
+}
+
 #[test]
 fn products_in_segments_have_the_same_bits_for_every_tile() {
     for mut device in devices() {
         // The wide workgroup of a card, with segments of a sum in different lanes, on whatever there is.
         device.gpu.profile.kind = DeviceKind::Discrete;
-        let spec = |dtype, epilogue| matmul::Spec { dtype, epilogue, batch: Batch::Rows };
+        let spec = |dtype, form, epilogue| matmul::Spec { dtype, form, epilogue, batch: Batch::Rows };
         let mut specs = Vec::new();
-        for dtype in [DType::F32, DType::Q4_1, DType::Q5_0, DType::Q4_K] {
+        for (dtype, form) in [
+            (DType::F32, Form::F32),
+            (DType::Q4_1, Form::F32),
+            (DType::Q4_1, Form::Int12),
+            (DType::Q5_0, Form::F32),
+            (DType::Q6_K, Form::Int12),
+            (DType::Q4_K, Form::F32),
+        ] {
             let tiles: &[u32] = if device.mode == ShaderMode::Trusted { &[1, 2, 4] } else { &[2] };
-            specs.extend(tiles.iter().map(|&tile| (spec(dtype, Epilogue::Store), tile)));
+            specs.extend(tiles.iter().map(|&tile| (spec(dtype, form, Epilogue::Store), tile)));
         }
-        specs.push((spec(DType::Q8_0, Epilogue::ActMul(Activation::Silu)), 1));
+        for form in [Form::F32, Form::Int12] {
+            specs.push((spec(DType::Q8_0, form, Epilogue::ActMul(Activation::Silu)), 1));
+        }
         let rig = &Rig::new(&device.gpu);
         // Eleven blocks in five segments: the last ones are short or empty.
         for blocks in [1, 11] {
@@ -165,15 +206,16 @@ fn products_have_the_same_bits_in_every_shape_that_may_be_chosen() {
             for shape in product_candidates(&device.gpu.profile) {
                 device.gpu.profile.products = Some(shape);
                 let rig = &Rig::new(&device.gpu);
-                let run = |dtype, epilogue, tile, tokens| {
-                    let spec = matmul::Spec { dtype, epilogue, batch: Batch::Rows };
+                let run = |dtype, form, epilogue, tile, tokens| {
+                    let spec = matmul::Spec { dtype, form, epilogue, batch: Batch::Rows };
                     let sizes = Shape { tokens, rows: 300, blocks: 11, shards: 2 };
                     bits(&device, &(shape, tile), matrix::matmul(rig, &spec, tile, &sizes, Spread::Heavy))
                 };
                 let found = vec![
-                    run(DType::Q4_1, Epilogue::Store, 1, 1),
-                    run(DType::Q8_0, Epilogue::Add, 2, 2),
-                    run(DType::F16, Epilogue::ActMul(Activation::Silu), 4, 7),
+                    run(DType::Q4_1, Form::F32, Epilogue::Store, 1, 1),
+                    run(DType::Q4_1, Form::Int12, Epilogue::Store, 1, 1),
+                    run(DType::Q8_0, Form::Int12, Epilogue::Add, 2, 2),
+                    run(DType::F16, Form::F32, Epilogue::ActMul(Activation::Silu), 4, 7),
                 ];
                 let first = first.get_or_insert_with(|| found.clone());
                 assert!(*first == found, "{} as {kind:?}: {shape:?}", device.name);
@@ -220,14 +262,22 @@ fn norms_and_activations_agree_with_their_twins() {
             for spread in [Spread::Plain, Spread::Heavy, Spread::Extreme] {
                 for kind in [NormKind::Rms, NormKind::Layer] {
                     for which in [Rows::All, Rows::Wanted] {
-                        let what = (kind, which, tokens, width, spread);
-                        all.push(bits(device, &what, norms::norm(rig, kind, tokens, width, which, spread)));
+                        for form in [Form::F32, Form::Int12] {
+                            let what = (kind, which, form, tokens, width, spread);
+                            let outcome = norms::norm(rig, kind, [tokens, width], (which, form), spread);
+                            all.push(bits(device, &what, outcome));
+                        }
                     }
                 }
-                for next in [Next::None, Next::Rms] {
+                for next in [Next::None, Next::Rms(Form::F32), Next::Rms(Form::Int12)] {
                     let what = ("norm_add", next, tokens, width, spread);
                     all.push(bits(device, &what, norms::norm_add(rig, next, tokens, width, spread)));
                 }
+                all.push(bits(
+                    device,
+                    &("quantize", tokens, width, spread),
+                    matrix::quantize(rig, tokens, width / 32, spread),
+                ));
                 let what = ("qk_norm", tokens, width, spread);
                 all.push(bits(device, &what, norms::qk_norm(rig, tokens, width, width / 2, spread)));
             }
@@ -280,7 +330,7 @@ fn the_variants_of_a_card_work_here_too() {
         let rig = &Rig::new(&device.gpu);
         for (window, softcap) in [(None, None), (Some(100), Some(3.0))] {
             let spec = attention::Spec { window, softcap, ..attention_spec(9, 3, 64, KvDtype::F16) };
-            let run = |path| bits(&device, &path, attend(rig, &spec, path, &[1, 17, 257, 600], 3));
+            let run = |path| bits(&device, &path, attend(rig, &spec, (path, Form::F32), &[1, 17, 257, 600], 3));
             let prompt = run(Path::Prefill);
             assert!(run(Path::Decode) == prompt && run(Path::Split) == prompt, "{}", device.name);
         }
@@ -294,11 +344,14 @@ fn attention_spec(heads: usize, kv_heads: usize, head_dim: usize, kv: KvDtype) -
 
 /// One context on every path, each of which must give the same bits.
 fn every_path(device: &Device, rig: &Rig<'_>, spec: &attention::Spec, contexts: &[usize]) -> Vec<u32> {
-    let run = |path| bits(device, &(spec, path), attend(rig, spec, path, contexts, 3));
-    let prompt = run(Path::Prefill);
-    assert!(run(Path::Decode) == prompt, "{}: {spec:?}, decode is not prefill", device.name);
-    assert!(run(Path::Split) == prompt, "{}: {spec:?}, split is not prefill", device.name);
-    prompt
+    let run = |path, form| bits(device, &(spec, path, form), attend(rig, spec, (path, form), contexts, 3));
+    let [_, last] = [Form::F32, spec.form(Form::Int12)].map(|form| {
+        let prompt = run(Path::Prefill, form);
+        assert!(run(Path::Decode, form) == prompt, "{}: {spec:?}, {form:?}, decode is not prefill", device.name);
+        assert!(run(Path::Split, form) == prompt, "{}: {spec:?}, {form:?}, split is not prefill", device.name);
+        prompt
+    });
+    last
 }
 
 /// Windows that end within a block and within a chunk, that fill them exactly, and that are wider than some contexts; what is
@@ -324,7 +377,8 @@ fn windows_and_caps_have_the_same_bits_on_every_path() {
         // A window that hides nothing changes nothing.
         let plain = attention_spec(4, 2, 16, KvDtype::F32);
         let wide = attention::Spec { window: Some(600), ..plain };
-        let run = |spec: &attention::Spec| bits(device, spec, attend(rig, spec, Path::Split, &CONTEXTS, 3));
+        let run =
+            |spec: &attention::Spec| bits(device, spec, attend(rig, spec, (Path::Split, Form::F32), &CONTEXTS, 3));
         assert!(run(&plain) == run(&wide), "{}: a wide window", device.name);
         all
     });
@@ -364,14 +418,16 @@ fn mixtures(device: &Device, rig: &Rig<'_>) -> Vec<Vec<u32>> {
         all.push(alone);
     }
     let spec = experts::Spec { count: 6, chosen: 2, normalize: true };
-    for (dtype, epilogue, shared_input) in [
-        (DType::F16, Epilogue::ActMul(Activation::Silu), true),
-        (DType::Q4_1, Epilogue::ActMul(Activation::GeluTanh), true),
-        (DType::Q8_0, Epilogue::Store, false),
+    for (dtype, form, epilogue, shared_input) in [
+        (DType::F16, Form::F32, Epilogue::ActMul(Activation::Silu), true),
+        (DType::Q4_1, Form::F32, Epilogue::ActMul(Activation::GeluTanh), true),
+        (DType::Q8_0, Form::F32, Epilogue::Store, false),
+        (DType::Q4_1, Form::Int12, Epilogue::ActMul(Activation::Silu), true),
+        (DType::Q5_0, Form::Int12, Epilogue::Store, false),
     ] {
         let run = |rows, tile, shards| {
             let shape = self_test::experts::Shape { rows, outputs: 45, blocks: 3, shards, shared_input };
-            let outcome = self_test::experts::product(rig, &spec, dtype, epilogue, tile, &shape);
+            let outcome = self_test::experts::product(rig, &spec, (dtype, form), epilogue, tile, &shape);
             bits(device, &(dtype, epilogue, tile, shape), outcome)
         };
         let alone = run(large, 1, 1);

@@ -9,8 +9,8 @@ mod drive;
 mod golden;
 
 use drive::{Ask, Dice, Seen};
-use octavo::base::TokenId;
-use octavo::config::{EngineConfig, EngineOptions, KvDtype};
+use octavo::base::{DType, TokenId};
+use octavo::config::{Activations, EngineConfig, EngineOptions, KvDtype};
 use octavo::model::files::ModelFiles;
 use octavo::runner::ModelRunner;
 use octavo::runner::wgpu::WgpuRunner;
@@ -246,6 +246,41 @@ fn single_precision_kv_is_as_steady() {
     config.max_in_flight = 2;
     let (tokens, ..) = drive::run(&mut runner, config, &asks);
     compare("a crowd in chunks of 7", &asks, &expected, &tokens);
+}
+
+/// Products of whole numbers, of a dense model and of experts.
+#[test]
+fn quantised_weights_are_as_steady() {
+    for (model, dtype) in [("tiny-llama", DType::Q4_1), ("tiny-qwen3-moe", DType::Q8_0)] {
+        let files = ModelFiles::open(&golden::path(model)).unwrap();
+        let context = files.spec.max_position_embeddings.min(CONTEXT);
+        let load = |activations, binding_limit| {
+            let quantize = Some(dtype);
+            let options = EngineOptions { max_model_len: Some(context), quantize, activations, ..options() };
+            load(&files, EngineOptions { binding_limit, ..options })
+        };
+        let asks: Vec<Ask> = random_asks(12, 10, files.spec.vocab_size as u64)
+            .into_iter()
+            .filter(|ask| ask.prompt.len() + 36 < context)
+            .collect();
+        let mut runner = load(Activations::Int12, None);
+        let expected = alone(&mut runner, &asks);
+        let mut config = drive::plain(&runner.capacity());
+        let (tokens, ..) = drive::run(&mut runner, config.clone(), &asks);
+        compare(&format!("{model}, a crowd"), &asks, &expected, &tokens);
+        config.long_prefill_token_threshold = 7;
+        config.max_steps = 4;
+        config.max_in_flight = 2;
+        config.prefix_cache = true;
+        let (tokens, ..) = drive::run(&mut runner, config.clone(), &asks);
+        compare(&format!("{model}, everything at once"), &asks, &expected, &tokens);
+        let (tokens, ..) = drive::run(&mut load(Activations::Int12, Some(36 << 10)), config, &asks);
+        compare(&format!("{model}, sharded weights"), &asks, &expected, &tokens);
+        // And they are products of whole numbers.
+        let exact = alone(&mut load(Activations::F32, None), &asks);
+        let same = exact.iter().zip(&expected).filter(|(exact, rounded)| exact == rounded).count();
+        println!("{model}: {same} of {} requests have the tokens of activations in f32", asks.len());
+    }
 }
 
 #[test]

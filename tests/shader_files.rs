@@ -60,43 +60,54 @@ fn shader_files_follow_their_conventions() {
     }
 }
 
+/// A type as callers of a slot write it. A slot's own structures are its own business; their names are what counts.
+fn show(module: &Module, ty: naga::Handle<naga::Type>) -> String {
+    let ty = &module.types[ty];
+    match (&ty.name, &ty.inner) {
+        (Some(name), TypeInner::Struct { .. }) => name.clone(),
+        (_, TypeInner::Pointer { base, space }) => format!("{space:?} pointer to {}", show(module, *base)),
+        (_, TypeInner::Array { base, size, .. }) => format!("{size:?} of {}", show(module, *base)),
+        (_, inner) => format!("{inner:?}"),
+    }
+}
+
 /// What a caller of a slot sees: its functions with the types of arguments and results.
 fn signatures(module: &Module) -> BTreeMap<String, String> {
-    let show = |ty: naga::Handle<naga::Type>| {
-        let ty = &module.types[ty];
-        // A slot's own structures are its own business; their names are what callers write.
-        match (&ty.name, &ty.inner) {
-            (Some(name), TypeInner::Struct { .. }) => name.clone(),
-            (_, inner) => format!("{inner:?}"),
-        }
-    };
     let functions = module.functions.iter().map(|(_, function)| {
-        let arguments: Vec<String> = function.arguments.iter().map(|argument| show(argument.ty)).collect();
-        let result = function.result.as_ref().map(|result| show(result.ty));
+        let arguments: Vec<String> = function.arguments.iter().map(|argument| show(module, argument.ty)).collect();
+        let result = function.result.as_ref().map(|result| show(module, result.ty));
         (function.name.clone().unwrap(), format!("({}) -> {result:?}", arguments.join(", ")))
     });
     functions.collect()
 }
 
-/// The text of what a file uses: libraries, and some implementation of each slot, both of which use nothing themselves.
-fn used_by(text: &str) -> String {
-    let shaders = folder("shaders");
+/// The text of what a file uses, each once: libraries, and an implementation of each slot, that of the file's own name where
+/// there is one.
+fn used_by(name: &str, text: &str, seen: &mut Vec<PathBuf>) -> String {
+    let own = Path::new(name).file_name().unwrap();
     let words =
         text.lines().filter_map(|line| line.strip_prefix("//! ")).map(|line| line.split(' ').collect::<Vec<_>>());
     let mut used = String::new();
     for words in words {
-        for name in &words[1..] {
+        for wanted in &words[1..] {
             let path = match words[0] {
-                "use" => shaders.join(format!("{name}.wgsl")),
+                "use" => folder(&format!("shaders/{wanted}.wgsl")),
                 "slot" => {
-                    let slot = folder(&format!("shaders/slots/{name}"));
-                    let mut files: Vec<PathBuf> = std::fs::read_dir(slot).unwrap().map(|f| f.unwrap().path()).collect();
+                    let slot = folder(&format!("shaders/slots/{wanted}"));
+                    let mut files: Vec<PathBuf> =
+                        std::fs::read_dir(&slot).unwrap().map(|f| f.unwrap().path()).collect();
                     files.retain(|file| !file.ends_with("contract.wgsl"));
-                    files.into_iter().max().unwrap()
+                    let same = slot.join(own);
+                    if files.contains(&same) { same } else { files.into_iter().max().unwrap() }
                 }
                 _ => continue,
             };
-            used.push_str(&std::fs::read_to_string(path).unwrap());
+            if !seen.contains(&path) {
+                seen.push(path.clone());
+                let text = std::fs::read_to_string(&path).unwrap();
+                used.push_str(&used_by(path.to_str().unwrap(), &text, seen));
+                used.push_str(&text);
+            }
         }
     }
     used
@@ -107,7 +118,7 @@ fn slots_keep_their_contracts() {
     // Names that implementations take from the kernel that uses them.
     const AROUND: &str = "const WG_X: u32 = 8u; const HEAD_DIM: u32 = 64u; const EPS: f32 = 1e-6;
         const TILE: u32 = 4u; const ROTARY_DIM: u32 = 64u;
-        struct Params { out_stride: u32, out_offset: u32, row_count: u32, x_stride: u32, cap: f32, group_count: u32,
+        struct Params { blocks: u32, out_stride: u32, out_offset: u32, row_count: u32, x_stride: u32, cap: f32, group_count: u32,
             first_sample: u32, sample_limit: u32, first_expert: u32, expert_count: u32, pairs_per_input: u32 }
         @group(0) @binding(20) var<uniform> params: Params;
         @group(0) @binding(21) var<storage, read_write> out: array<f32>;\n";
@@ -136,7 +147,7 @@ fn slots_keep_their_contracts() {
         }
         assert!(!promised.is_empty(), "{contract} promises nothing");
         for (name, text) in all.iter().filter(|(name, _)| name.starts_with(slot) && name != contract) {
-            let given = strip(signatures(&parse(name, &format!("{}{text}", used_by(text)))));
+            let given = strip(signatures(&parse(name, &format!("{}{text}", used_by(name, text, &mut Vec::new())))));
             for (function, signature) in &promised {
                 assert_eq!(given.get(function), Some(signature), "{name}: fn {function}");
             }

@@ -1,5 +1,5 @@
 //! kernel attention
-//! slot kv reduce
+//! slot kv reduce rows_out
 //! use lib/step_inputs lib/chunk lib/math
 // Causal attention over paged KV for a tile of queries of one sequence: QUERIES rows times HEADS_PER_TILE of the query heads
 // that share a key and value head. KV positions are taken in chunks of KV_CHUNK, counted from position 0.
@@ -16,10 +16,11 @@
 @group(0) @binding(3) var<storage, read> qkv: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read> keys: array<KvOctet>;
 @group(0) @binding(5) var<storage, read> values: array<KvOctet>;
-@group(0) @binding(6) var<storage, read_write> out: array<vec4<f32>>;
 
 const OCTETS: u32 = HEAD_DIM / 8u;
 const QUADS: u32 = HEAD_DIM / 4u;
+// Rows are left in blocks only where these are whole.
+const HEAD_BLOCKS: u32 = (HEAD_DIM + 31u) / 32u;
 const GROUP: u32 = HEADS / KV_HEADS;
 const HEAD_TILES: u32 = GROUP / HEADS_PER_TILE;
 const TILE: u32 = QUERIES * HEADS_PER_TILE;
@@ -41,6 +42,11 @@ struct Tile {
 
 fn query_head(tile: Tile, member: u32) -> u32 {
     return tile.first_head + member % HEADS_PER_TILE;
+}
+
+// Heads are counted through all rows.
+fn member_head(tile: Tile, member: u32) -> u32 {
+    return (tile.first_row + member / HEADS_PER_TILE) * HEADS + query_head(tile, member);
 }
 
 fn kv_octet(tile: Tile, position: u32) -> u32 {
@@ -221,17 +227,29 @@ fn main(
         weigh_chunk(tile, start, first, length, lane);
     }
 
-    for (var i = lane; i < tile.query_count * HEADS_PER_TILE * QUADS; i += WG_X) {
+    let members = tile.query_count * HEADS_PER_TILE;
+    if BLOCKS {
+        for (var i = lane; i < members * HEAD_BLOCKS; i += WG_X) {
+            let member = i / HEAD_BLOCKS;
+            var columns: Columns;
+            for (var n = 0u; n < 8u; n++) {
+                columns[n] = sums[i * 8u + n] / running[member].y;
+            }
+            write_block(member_head(tile, member) * HEAD_BLOCKS + i % HEAD_BLOCKS, &columns);
+        }
+        return;
+    }
+    for (var i = lane; i < members * QUADS; i += WG_X) {
         let member = i / QUADS;
-        let head = (tile.first_row + member / HEADS_PER_TILE) * HEADS + query_head(tile, member);
+        let head = member_head(tile, member);
         if SPLIT {
             let to = (head * workgroups.z + workgroup.z) * (QUADS + 1u);
-            out[to + i % QUADS] = sums[i];
+            write_vector(to + i % QUADS, sums[i]);
             if i % QUADS == 0u {
-                out[to + QUADS] = vec4(running[member], 0.0, 0.0);
+                write_vector(to + QUADS, vec4(running[member], 0.0, 0.0));
             }
         } else {
-            out[head * QUADS + i % QUADS] = sums[i] / running[member].y;
+            write_vector(head * QUADS + i % QUADS, sums[i] / running[member].y);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! kernel norm
-//! slot reduce norm
+//! slot reduce norm rows_out
 //! use lib/step_inputs
 // Norm of each row, one workgroup a row: out = (x - mean) * weight / sqrt(mean((x - mean)^2) + eps) + bias, where a
 // root-mean-square norm has neither mean nor bias. With GATHER, row i of the output is the i-th row whose logits are wanted.
@@ -13,7 +13,6 @@ struct NormParams {
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> weight: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(4) var<uniform> params: NormParams;
 
 fn folded(sums: vec4<f32>) -> f32 {
@@ -49,13 +48,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         squares = fma(value, value, squares);
     }
     let scale = inverseSqrt(reduce_add(folded(squares), lane) / count + params.eps);
-    let to = workgroup.x * params.width;
-    for (var i = lane; i < params.width; i += WG_X) {
-        let value = (x[source_at + i] - mean) * scale * weight[i];
-        if CENTERED {
-            out[to + i] = value + norm_bias(i);
-        } else {
-            out[to + i] = value;
+    for (var block = lane; block < params.width / 8u; block += WG_X) {
+        var columns: Columns;
+        for (var n = 0u; n < 8u; n++) {
+            let i = block * 8u + n;
+            let value = (x[source_at + i] - mean) * scale * weight[i];
+            if CENTERED {
+                columns[n] = value + norm_bias(i);
+            } else {
+                columns[n] = value;
+            }
         }
+        write_block(workgroup.x * (params.width / 8u) + block, &columns);
     }
 }

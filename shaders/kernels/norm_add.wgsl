@@ -35,16 +35,22 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
     let scale = norm_scale(squares, params.eps, lane);
     var next_squares = vec4(0.0);
-    for (var i = lane; i < params.width; i += WG_X) {
-        let sum = hidden[begin + i] + x[begin + i] * scale * weight[i];
-        hidden[begin + i] = sum;
-        next_squares = fma(sum, sum, next_squares);
+    for (var block = lane; block < params.width / 8u; block += WG_X) {
+        for (var i = block * 8u; i < block * 8u + 8u; i++) {
+            let sum = hidden[begin + i] + x[begin + i] * scale * weight[i];
+            hidden[begin + i] = sum;
+            next_squares = fma(sum, sum, next_squares);
+        }
     }
     if NEXT {
         let next_scale = norm_scale(next_squares, params.next_eps, lane);
         // Each lane reads back what it wrote itself.
-        for (var i = lane; i < params.width; i += WG_X) {
-            next_normed(begin + i, i, hidden[begin + i], next_scale);
+        for (var block = lane; block < params.width / 8u; block += WG_X) {
+            var columns: Columns;
+            for (var n = 0u; n < 8u; n++) {
+                columns[n] = hidden[begin + block * 8u + n];
+            }
+            next_normed(workgroup.x * (params.width / 8u) + block, block, &columns, next_scale);
         }
     }
 }

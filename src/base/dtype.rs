@@ -43,6 +43,16 @@ impl DType {
         Self::MXFP4,
     ];
 
+    /// Whether its codes are whole numbers of at most a byte, with a scale (and perhaps a minimum) for each 32 or 16 columns, so that
+    /// a product can be taken with int12 activations.
+    pub const fn has_whole_codes(self) -> bool {
+        match self {
+            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 => true,
+            Self::Q2_K | Self::Q3_K | Self::Q4_K | Self::Q5_K | Self::Q6_K => true,
+            Self::F32 | Self::F16 | Self::BF16 | Self::IQ4_NL | Self::IQ4_XS | Self::MXFP4 => false,
+        }
+    }
+
     /// Lower-case name; also the name of the WGSL slot file `shaders/slots/weights/<name>.wgsl`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
 //! The settings that the engine runs on: checked against each other and against the model, once.
 
-use super::{EngineOptions, KvDtype, kv_bytes_per_token};
+use super::{Activations, EngineOptions, KvDtype, kv_bytes_per_token};
 use crate::base::{BLOCK_TOKENS, DType, ceil_div};
 use crate::error::{Error, Result};
 use crate::model::spec::ModelSpec;
@@ -41,6 +41,8 @@ pub struct EngineConfig {
     pub gpu_memory_utilization: f32,
     /// See [`EngineOptions::kv_dtype`].
     pub kv_dtype: KvDtype,
+    /// See [`EngineOptions::activations`].
+    pub activations: Activations,
     /// See [`EngineOptions::quantize`].
     pub quantize: Option<DType>,
     /// See [`EngineOptions::prefix_cache`].
@@ -216,6 +218,7 @@ impl EngineConfig {
             swap_space: options.swap_space,
             gpu_memory_utilization: share,
             kv_dtype: options.kv_dtype,
+            activations: options.activations,
             quantize: options.quantize,
             prefix_cache: options.prefix_cache,
             chunked_prefill: options.chunked_prefill,

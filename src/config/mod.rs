@@ -2,11 +2,13 @@
 //!
 //! Also the two small reports that loading gives to the outside: [`LoadProgress`] and [`RunnerInfo`].
 
+mod activations;
 mod complete;
 mod kv;
 mod options;
 mod report;
 
+pub use activations::Activations;
 pub use complete::{ContextChoice, EngineConfig, MAX_STEPS_PER_SUBMIT, MAX_SUBMIT_BUDGET};
 pub use kv::{KvDtype, kv_bytes_per_token};
 pub use options::{DEFAULT_SUBMIT_BUDGET, EngineOptions, default_cache_dir};

@@ -1,6 +1,6 @@
 //! What a user may set.
 
-use super::KvDtype;
+use super::{Activations, KvDtype};
 use crate::base::DType;
 use crate::sched::{Policy, Preemption};
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ pub struct EngineOptions {
     pub gpu_memory_utilization: f32,
     /// How keys and values are stored.
     pub kv_dtype: KvDtype,
+    /// How activations meet quantised weights.
+    pub activations: Activations,
     /// Rounds the matrices of a full-precision model to this format while they are loaded, so that it takes as little
     /// memory as a quantised file; one of [`quant::encodable`](crate::quant::encodable). Matrices that are quantised already, norms and biases stay.
     pub quantize: Option<DType>,
@@ -99,6 +101,7 @@ impl Default for EngineOptions {
             swap_space: 0,
             gpu_memory_utilization: 0.9,
             kv_dtype: KvDtype::F16,
+            activations: Activations::Auto,
             quantize: None,
             prefix_cache: true,
             chunked_prefill: true,

@@ -1,6 +1,6 @@
 //! Causal attention over paged KV: one kernel for prompt tiles and decode rows. Twin: `reference/attention.rs`.
 
-use super::KvDtype;
+use super::{Form, KvDtype};
 use crate::base::KV_CHUNK;
 use crate::gpu::profile::BASELINE_SHARED_BYTES;
 use crate::gpu::{Const, DeviceKind, Profile, Variant};
@@ -46,6 +46,11 @@ impl Spec {
     /// Most KV chunks that a query sees of `chunks`: a window covers part of a chunk at each of its ends.
     pub fn chunks(&self, chunks: usize) -> usize {
         self.window.map_or(chunks, |window| chunks.min((window - 1).div_ceil(KV_CHUNK) + 1))
+    }
+
+    /// The form that the kernels can leave rows in where `wanted` is wanted: blocks must not cross heads.
+    pub fn form(&self, wanted: Form) -> Form {
+        if self.head_dim.is_multiple_of(32) { wanted } else { Form::F32 }
     }
 
     fn group(&self) -> usize {
@@ -100,8 +105,8 @@ fn row_batch(members: usize) -> usize {
     (1..=4).rev().find(|batch| members.is_multiple_of(*batch)).unwrap_or(1)
 }
 
-/// The variant for a layer.
-pub fn variant(spec: &Spec, mode: Mode, profile: &Profile) -> Variant {
+/// The variant for a layer, which leaves its rows in `form`; partial results are always [`Form::F32`].
+pub fn variant(spec: &Spec, mode: Mode, form: Form, profile: &Profile) -> Variant {
     let lanes = profile.row_lanes(64);
     let heads_per_tile = spec.heads_per_tile();
     let queries = if mode == Mode::Prefill { spec.tile_queries() } else { 1 };
@@ -110,7 +115,7 @@ pub fn variant(spec: &Spec, mode: Mode, profile: &Profile) -> Variant {
     let row_batch = if profile.kind == DeviceKind::Cpu { row_batch(members) } else { 1 };
     Variant {
         kernel: "attention",
-        slots: vec![("kv", spec.kv.name()), ("reduce", profile.reduce_slot(lanes))],
+        slots: vec![("kv", spec.kv.name()), ("reduce", profile.reduce_slot(lanes)), ("rows_out", form.slot())],
         consts: vec![
             ("HEADS", Const::U32(spec.heads as u32)),
             ("KV_HEADS", Const::U32(spec.kv_heads as u32)),
@@ -149,7 +154,12 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
             (4, 2, 256, Some(512), None),
         ] {
             let spec = Spec { heads, kv_heads, head_dim, scale: 0.125, window, softcap, kv };
-            variants.extend([Mode::Prefill, Mode::Decode, Mode::Split].map(|mode| variant(&spec, mode, profile)));
+            variants.extend(
+                [Mode::Prefill, Mode::Decode, Mode::Split].map(|mode| variant(&spec, mode, Form::F32, profile)),
+            );
+            if spec.form(Form::Int12) == Form::Int12 {
+                variants.extend([Mode::Prefill, Mode::Decode].map(|mode| variant(&spec, mode, Form::Int12, profile)));
+            }
         }
     }
     variants

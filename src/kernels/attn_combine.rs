@@ -1,5 +1,6 @@
 //! Merges the chunk partials of decode rows, in chunk order.
 
+use super::Form;
 use super::attention::{Spec, window};
 use crate::gpu::{Const, Profile, Variant};
 use crate::model::spec::AttnSpec;
@@ -15,11 +16,11 @@ pub struct CombineParams {
     pub reserved: [u32; 3],
 }
 
-/// The variant for a layer.
-pub fn variant(spec: &Spec, profile: &Profile) -> Variant {
+/// The variant for a layer, which leaves its rows in `form`.
+pub fn variant(spec: &Spec, form: Form, profile: &Profile) -> Variant {
     Variant {
         kernel: "attn_combine",
-        slots: vec![],
+        slots: vec![("rows_out", form.slot())],
         consts: vec![
             ("HEADS", Const::U32(spec.heads as u32)),
             ("HEAD_DIM", Const::U32(spec.head_dim as u32)),
@@ -42,5 +43,10 @@ pub fn partial_bytes(spec: &Spec, rows: usize, chunks: usize) -> u64 {
 /// One shape is as good as another here; with and without a window.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let spec = Spec::new(&AttnSpec::plain(9, 3, 64), super::KvDtype::F16);
-    [None, Some(700)].map(|window| variant(&Spec { window, ..spec }, profile)).to_vec()
+    let windowed = Spec { window: Some(700), ..spec };
+    vec![
+        variant(&spec, Form::F32, profile),
+        variant(&windowed, Form::F32, profile),
+        variant(&spec, Form::Int12, profile),
+    ]
 }

@@ -2,7 +2,7 @@
 //! one choice that may be measured instead. A choice that would change the order of a sum follows from the profile alone, so
 //! that the same adapter always gives the same tokens; only [`ProductShape`]s, which all give the same bits, compete by speed.
 
-use super::{attention, matmul, norm};
+use super::{Form, attention, matmul, norm};
 use crate::base::DType;
 use crate::gpu::{DeviceKind, Maker, ProductShape, Profile};
 use crate::model::spec::{AttnSpec, NormKind};
@@ -68,7 +68,12 @@ pub fn choices(profile: &Profile) -> Vec<Choice> {
 }
 
 fn products(profile: &Profile) -> Choice {
-    let spec = matmul::Spec { dtype: DType::Q4_0, epilogue: matmul::Epilogue::Store, batch: matmul::Batch::Rows };
+    let spec = matmul::Spec {
+        dtype: DType::Q4_0,
+        form: Form::Int12,
+        epilogue: matmul::Epilogue::Store,
+        batch: matmul::Batch::Rows,
+    };
     let [rows, segments, _] = matmul::variant(&spec, 1, profile).workgroup;
     let tiles = matmul::TILES.map(|tile| tile.to_string()).join(", ");
     Choice {
@@ -98,7 +103,7 @@ fn sums(profile: &Profile) -> Choice {
 }
 
 fn reductions(profile: &Profile) -> Choice {
-    let norm = norm::variant(NormKind::Rms, norm::Rows::All, profile);
+    let norm = norm::variant(NormKind::Rms, norm::Rows::All, Form::F32, profile);
     let slot = norm.slots.iter().find(|(slot, _)| *slot == "reduce").map_or("none", |(_, name)| *name);
     let lanes = norm.workgroup[0];
     let reason = match &profile.subgroups {
@@ -133,7 +138,7 @@ fn matrix_units(profile: &Profile) -> Choice {
 
 fn attention_choice(profile: &Profile) -> Choice {
     let spec = attention::Spec::new(&AttnSpec::plain(9, 3, 64), super::KvDtype::F16);
-    let variant = attention::variant(&spec, attention::Mode::Decode, profile);
+    let variant = attention::variant(&spec, attention::Mode::Decode, Form::F32, profile);
     let chunk = crate::base::KV_CHUNK;
     let reason = match profile.kind {
         DeviceKind::Cpu => "a lane weighs several heads at once, so that each value is read once".into(),

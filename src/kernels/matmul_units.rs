@@ -6,6 +6,7 @@
 //! [`check`] has compared it with register tiles when the device was opened. **It has not run on real hardware yet**: no adapter
 //! at hand has matrix units. Tests translate it for Vulkan and Metal and create its pipelines on the device that does nothing.
 
+use super::Form;
 use super::matmul::{self, Batch, Epilogue, MatmulParams, Spec};
 use crate::base::DType;
 use crate::base::rng::philox2x32;
@@ -29,6 +30,7 @@ pub fn runs(spec: &Spec, profile: &Profile) -> bool {
 pub fn variant(spec: &Spec, matrix: MatrixTile) -> Variant {
     let mut variant = matmul::variant(spec, TILE, &Profile::baseline(crate::gpu::DeviceKind::Discrete));
     variant.kernel = "matmul_units";
+    variant.slots.retain(|(slot, _)| *slot != "arithmetic");
     variant.slots.push(("matrix", matrix.slot()));
     variant.consts = vec![("TILE", Const::U32(TILE)), ("GROUPS", Const::U32(GROUPS))];
     variant.workgroup = [32 * GROUPS, 1, 1];
@@ -45,8 +47,8 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let Some(matrix) = profile.matrix else { return Vec::new() };
     let mut variants = Vec::new();
     for dtype in [DType::F16, DType::BF16] {
-        let rows = Epilogue::ALL.map(|epilogue| Spec { dtype, epilogue, batch: Batch::Rows });
-        let samples = Spec { dtype, epilogue: Epilogue::SoftCap, batch: Batch::Samples };
+        let rows = Epilogue::ALL.map(|epilogue| Spec { dtype, form: Form::F32, epilogue, batch: Batch::Rows });
+        let samples = Spec { dtype, form: Form::F32, epilogue: Epilogue::SoftCap, batch: Batch::Samples };
         variants.extend(rows.iter().chain([&samples]).map(|spec| variant(spec, matrix)));
     }
     variants
@@ -64,7 +66,7 @@ const CHECK_TOKENS: usize = 34;
 /// or the device failed.
 pub fn check(gpu: &Gpu) -> Result<()> {
     let Some(matrix) = gpu.profile.matrix else { return Ok(()) };
-    let spec = Spec { dtype: DType::F16, epilogue: Epilogue::Store, batch: Batch::Rows };
+    let spec = Spec { dtype: DType::F16, form: Form::F32, epilogue: Epilogue::Store, batch: Batch::Rows };
     let rows = CHECK_GROUPS * 32;
     let number = |index: u32, salt: u32| philox2x32([index, 0x7e57], salt)[0];
     // Halves between -1 and 1 in pairs: the exponent of 2^-1, or less.
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn units_serve_halves_of_all_rows_or_nothing() {
-        let spec = |dtype, batch| Spec { dtype, epilogue: Epilogue::Store, batch };
+        let spec = |dtype, batch| Spec { dtype, form: Form::F32, epilogue: Epilogue::Store, batch };
         let mut profile = Profile::cuda_class();
         assert!(!runs(&spec(DType::F16, Batch::Rows), &profile));
         profile.matrix = Some(MatrixTile::Sixteen);

@@ -18,6 +18,7 @@ pub mod norm;
 pub mod norm_add;
 pub mod peak;
 pub mod qk_norm;
+pub mod quantize;
 pub mod resolve;
 pub mod rope_kv;
 pub mod sample;
@@ -34,6 +35,25 @@ pub struct KernelInfo {
     pub name: &'static str,
     /// Every variant that the profile allows, over a closed list of specs.
     pub variants: fn(&Profile) -> Vec<Variant>,
+}
+
+/// How rows of activations stand between the kernel that makes them and the product that reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// As computed.
+    F32,
+    /// Rounded to 4095 steps in each block of 32 columns, so that products with quantised weights are taken in whole numbers.
+    Int12,
+}
+
+impl Form {
+    /// The slot file of those who write.
+    const fn slot(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Int12 => "int12",
+        }
+    }
 }
 
 /// The slot file of an activation.
@@ -58,6 +78,7 @@ pub static ALL: &[KernelInfo] = &[
     KernelInfo { name: "norm_add", variants: norm_add::variants_for_tests },
     KernelInfo { name: "peak", variants: peak::variants_for_tests },
     KernelInfo { name: "qk_norm", variants: qk_norm::variants_for_tests },
+    KernelInfo { name: "quantize", variants: quantize::variants_for_tests },
     KernelInfo { name: "resolve", variants: resolve::variants_for_tests },
     KernelInfo { name: "rope_kv", variants: rope_kv::variants_for_tests },
     KernelInfo { name: "route_experts", variants: experts::route_variants_for_tests },

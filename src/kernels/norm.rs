@@ -1,5 +1,6 @@
 //! RMSNorm or LayerNorm over rows. Twin: `reference/norm.rs`.
 
+use super::Form;
 use crate::gpu::{Const, Profile, Variant};
 use crate::model::spec::NormKind;
 use bytemuck::{Pod, Zeroable};
@@ -27,8 +28,8 @@ pub enum Rows {
     Wanted,
 }
 
-/// The variant for a kind of norm.
-pub fn variant(kind: NormKind, rows: Rows, profile: &Profile) -> Variant {
+/// The variant for a kind of norm that leaves its rows in `form`.
+pub fn variant(kind: NormKind, rows: Rows, form: Form, profile: &Profile) -> Variant {
     let lanes = profile.row_lanes(64);
     let norm = match kind {
         NormKind::Rms => "rms",
@@ -36,7 +37,7 @@ pub fn variant(kind: NormKind, rows: Rows, profile: &Profile) -> Variant {
     };
     Variant {
         kernel: "norm",
-        slots: vec![("reduce", profile.reduce_slot(lanes)), ("norm", norm)],
+        slots: vec![("reduce", profile.reduce_slot(lanes)), ("norm", norm), ("rows_out", form.slot())],
         consts: vec![("GATHER", Const::Bool(rows == Rows::Wanted))],
         workgroup: [lanes, 1, 1],
     }
@@ -47,8 +48,13 @@ pub fn grid(rows: usize) -> [u32; 3] {
     [rows as u32, 1, 1]
 }
 
-/// Both kinds, and both ways to find a row.
+/// Both kinds, both ways to find a row, and both forms.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    let kinds = [NormKind::Rms, NormKind::Layer].into_iter();
-    kinds.flat_map(|kind| [Rows::All, Rows::Wanted].map(|rows| variant(kind, rows, profile))).collect()
+    let mut variants = Vec::new();
+    for kind in [NormKind::Rms, NormKind::Layer] {
+        for rows in [Rows::All, Rows::Wanted] {
+            variants.extend([Form::F32, Form::Int12].map(|form| variant(kind, rows, form, profile)));
+        }
+    }
+    variants
 }

@@ -1,6 +1,7 @@
 //! RMSNorm of a sublayer's output, added to the residual stream, and at once the norm in front of the next sublayer: a family with
 //! norms before and after takes no more dispatches than one with norms before. Twin: `reference/norm.rs`.
 
+use super::Form;
 use crate::gpu::{Profile, Variant};
 use bytemuck::{Pod, Zeroable};
 
@@ -23,23 +24,19 @@ pub struct NormAddParams {
 pub enum Next {
     /// It reads the sum itself, or there is none.
     None,
-    /// It reads the sum's RMSNorm.
-    Rms,
+    /// It reads the sum's RMSNorm, in this form.
+    Rms(Form),
 }
 
 /// The variant with or without a norm that follows.
 pub fn variant(next: Next, profile: &Profile) -> Variant {
     let lanes = profile.row_lanes(64);
-    let next = match next {
-        Next::None => "none",
-        Next::Rms => "rms",
-    };
-    Variant {
-        kernel: "norm_add",
-        slots: vec![("reduce", profile.reduce_slot(lanes)), ("next_norm", next)],
-        consts: vec![],
-        workgroup: [lanes, 1, 1],
+    let mut slots = vec![("reduce", profile.reduce_slot(lanes))];
+    match next {
+        Next::None => slots.push(("next_norm", "none")),
+        Next::Rms(form) => slots.extend([("next_norm", "rms"), ("rows_out", form.slot())]),
     }
+    Variant { kernel: "norm_add", slots, consts: vec![], workgroup: [lanes, 1, 1] }
 }
 
 /// One workgroup a row.
@@ -49,5 +46,5 @@ pub fn grid(rows: usize) -> [u32; 3] {
 
 /// With and without a norm that follows.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    [Next::None, Next::Rms].map(|next| variant(next, profile)).to_vec()
+    [Next::None, Next::Rms(Form::F32), Next::Rms(Form::Int12)].map(|next| variant(next, profile)).to_vec()
 }

@@ -20,7 +20,7 @@ use super::embed::Table;
 use super::matmul::{Batch, Epilogue};
 use super::norm::Rows;
 use super::norm_add::Next;
-use super::{KvDtype, attention as attention_kernel, matmul, rope_kv};
+use super::{Form, KvDtype, attention as attention_kernel, matmul, rope_kv};
 use crate::base::DType;
 use crate::error::Result;
 use crate::gpu::Gpu;
@@ -63,28 +63,37 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     };
     for dtype in DType::ALL {
         let shape = matrix::Shape { tokens: 3, rows: 45, blocks: 4, shards: 2 };
-        let spec = matmul::Spec { dtype, epilogue: Epilogue::Store, batch: Batch::Rows };
-        for tile in [1, 4] {
-            let outcome = matrix::matmul(rig, &spec, tile, &shape, Spread::Heavy);
-            note("matmul", format!("{dtype}, tile of {tile}"), outcome);
+        for form in forms(dtype) {
+            let spec = matmul::Spec { dtype, form, epilogue: Epilogue::Store, batch: Batch::Rows };
+            for tile in [1, 4] {
+                let outcome = matrix::matmul(rig, &spec, tile, &shape, Spread::Heavy);
+                note("matmul", format!("{dtype}, {form:?}, tile of {tile}"), outcome);
+            }
         }
         note("embed", dtype.to_string(), matrix::embed(rig, dtype, Table::Tokens, &shape, Spread::Plain));
     }
     let shape = matrix::Shape { tokens: 9, rows: 32, blocks: 2, shards: 1 };
     for epilogue in Epilogue::ALL {
-        let spec = matmul::Spec { dtype: DType::Q8_0, epilogue, batch: Batch::Rows };
-        note("matmul", format!("q8_0, {epilogue:?}"), matrix::matmul(rig, &spec, 8, &shape, Spread::Plain));
+        for form in [Form::F32, Form::Int12] {
+            let spec = matmul::Spec { dtype: DType::Q8_0, form, epilogue, batch: Batch::Rows };
+            let outcome = matrix::matmul(rig, &spec, 8, &shape, Spread::Plain);
+            note("matmul", format!("q8_0, {form:?}, {epilogue:?}"), outcome);
+        }
     }
     note("matmul", "soft limit".into(), matrix::soft_cap(rig));
     note("embed", "positions".into(), matrix::embed(rig, DType::F16, Table::Positions, &shape, Spread::Plain));
     for kind in [NormKind::Rms, NormKind::Layer] {
         for rows in [Rows::All, Rows::Wanted] {
-            note("norm", format!("{kind:?}, {rows:?}"), norms::norm(rig, kind, 5, 192, rows, Spread::Heavy));
+            for form in [Form::F32, Form::Int12] {
+                let outcome = norms::norm(rig, kind, [5, 192], (rows, form), Spread::Heavy);
+                note("norm", format!("{kind:?}, {rows:?}, {form:?}"), outcome);
+            }
         }
     }
-    for next in [Next::None, Next::Rms] {
+    for next in [Next::None, Next::Rms(Form::F32), Next::Rms(Form::Int12)] {
         note("norm_add", format!("next {next:?}"), norms::norm_add(rig, next, 5, 192, Spread::Heavy));
     }
+    note("quantize", "rows of heavy numbers".into(), matrix::quantize(rig, 3, 5, Spread::Heavy));
     note("qk_norm", "whole rows".into(), norms::qk_norm(rig, 5, 128, 64, Spread::Heavy));
     for activation in Activation::ALL {
         note("act_mul", format!("{activation:?} up to 1e4"), rows::act_mul(rig, activation, 3, 96));
@@ -101,8 +110,10 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
         let spec = attention_kernel::Spec { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, window, softcap, kv };
         let name = if window.is_some() { "window, cap, " } else { "" };
         for mode in [attention::Path::Prefill, attention::Path::Decode, attention::Path::Split] {
-            let outcome = attention::attend(rig, &spec, mode, &[300, 17], 7);
-            note(mode.kernel(), format!("{mode:?}, {name}{}", kv.name()), outcome);
+            for form in [Form::F32, Form::Int12] {
+                let outcome = attention::attend(rig, &spec, (mode, form), &[300, 17], 7);
+                note(mode.kernel(), format!("{mode:?}, {name}{}, {form:?}", kv.name()), outcome);
+            }
         }
     }
     for case in sampler::cases::doctor_cases() {
@@ -122,6 +133,11 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     Ok(verdicts)
 }
 
+/// How products with weights of this type take activations.
+pub fn forms(dtype: DType) -> Vec<Form> {
+    if dtype.has_whole_codes() { vec![Form::F32, Form::Int12] } else { vec![Form::F32] }
+}
+
 /// The kernels of a mixture of experts.
 fn mixture(rig: &Rig<'_>, note: &mut impl FnMut(&'static str, String, Outcome)) {
     let spec = super::experts::Spec { count: 8, chosen: 3, normalize: true };
@@ -129,8 +145,10 @@ fn mixture(rig: &Rig<'_>, note: &mut impl FnMut(&'static str, String, Outcome)) 
         note(kernel, format!("3 of 8, tiles of {tile}"), experts::route(rig, &spec, 7, tile));
         let shape = experts::Shape { rows: 7, outputs: 32, blocks: 2, shards: 2, shared_input: tile == 1 };
         let epilogue = if tile == 1 { Epilogue::ActMul(Activation::Silu) } else { Epilogue::Store };
-        let outcome = experts::product(rig, &spec, DType::Q4_0, epilogue, tile, &shape);
-        note("matmul", format!("q4_0, experts in tiles of {tile}"), outcome);
+        for form in [Form::F32, Form::Int12] {
+            let outcome = experts::product(rig, &spec, (DType::Q4_0, form), epilogue, tile, &shape);
+            note("matmul", format!("q4_0, {form:?}, experts in tiles of {tile}"), outcome);
+        }
     }
     let outcome = experts::combine(rig, &spec, super::experts::Sum::Added, 7, 96);
     note("combine_experts", "3 of 8".into(), outcome);

@@ -1,5 +1,5 @@
 //! Weight formats: one file each, with the block layout of the file, its decoding, its repacking for the device and, for
-//! formats that octavo writes itself, its encoding.
+//! formats that octavo writes itself, its encoding. Activations that meet them as int12 are [`int12_rows`].
 //!
 //! A format's *unit* is what decodes by itself: 32 columns of one row, or a super-block of 256 that shares a scale. Either
 //! way everything is read in blocks of [`BLOCK_COLUMNS`] columns, which functions name by their number in the unit.
@@ -24,6 +24,7 @@ mod bf16;
 mod codes;
 mod f16;
 mod f32;
+pub mod int12_rows;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;

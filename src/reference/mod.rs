@@ -15,6 +15,7 @@
 //! | [`embed`] | a row of the embedding matrix, scaled, plus a learned position |
 //! | [`norm`] | root-mean-square and layer norm |
 //! | [`matmul`] | weights times activations, with the condition of each sum |
+//! | [`quantize`] | whether a row was rounded to int12 rightly |
 //! | [`rope_kv`] | query and key norms, rotation |
 //! | [`attention`] | grouped-query attention of one token |
 //! | [`act_mul`] | activations, `activation(gate) * up` |
@@ -40,6 +41,7 @@ pub mod model;
 pub mod norm;
 pub mod peak;
 pub mod process;
+pub mod quantize;
 pub mod rope_kv;
 pub mod runner;
 pub mod sample;

@@ -110,7 +110,10 @@ impl<'a> Lint<'a> {
                 E::Load { pointer } => split(pointer),
                 E::Unary { expr, .. } | E::As { expr, .. } => split(expr),
                 E::Binary { left, right, .. } => split(left) || split(right),
-                E::Select { condition, accept, reject } => [condition, accept, reject].into_iter().any(split),
+                E::Select { condition, accept, reject } => match scope.function.expressions[*condition] {
+                    E::Literal(naga::Literal::Bool(chosen)) => split(if chosen { accept } else { reject }),
+                    _ => [condition, accept, reject].into_iter().any(split),
+                },
                 E::Relational { argument, .. } => split(argument),
                 E::Math { arg, arg1, arg2, arg3, .. } => {
                     split(arg) || [arg1, arg2, arg3].into_iter().flatten().any(split)

@@ -3,7 +3,7 @@
 use crate::progress::LoadBars;
 use clap::Args;
 use octavo::base::DType;
-use octavo::config::{EngineOptions, KvDtype, default_cache_dir};
+use octavo::config::{Activations, EngineOptions, KvDtype, default_cache_dir};
 use octavo::error::{Error, Result};
 use octavo::llm::Llm;
 use std::path::PathBuf;
@@ -44,6 +44,9 @@ pub struct EngineArgs {
     /// How keys and values are stored
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = ["f16", "f32"])]
     pub kv_dtype: String,
+    /// How activations meet quantised weights: int12 rounds them too, which is several times as fast; auto takes what is best
+    #[arg(long, value_name = "TYPE", default_value = "auto", value_parser = ["auto", "f32", "int12"])]
+    pub activations: String,
     /// Round a full-precision model to this format while loading it, to take less memory
     #[arg(long, value_name = "TYPE", value_parser = QUANTIZE)]
     pub quantize: Option<String>,
@@ -137,6 +140,7 @@ impl EngineArgs {
             swap_space: bytes("--swap-space", self.swap_space)?,
             gpu_memory_utilization: self.gpu_memory_utilization,
             kv_dtype: self.kv_dtype.parse::<KvDtype>()?,
+            activations: self.activations.parse::<Activations>()?,
             quantize: self.quantize.as_deref().map(parse_dtype).transpose()?,
             prefix_cache: !self.no_prefix_cache,
             chunked_prefill: !self.no_chunked_prefill,

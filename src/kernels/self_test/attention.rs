@@ -1,17 +1,17 @@
 //! Cases of `attention` and `attn_combine`.
 
 use super::data::{Source, Spread};
-use super::rig::{Dispatch, Rig, failed, floats};
+use super::norms::{check_rows, row_words};
+use super::rig::{Dispatch, Rig, failed};
 use super::rows::UNWRITTEN;
 use super::{Found, Outcome};
 use crate::base::{BLOCK_TOKENS, KV_CHUNK};
-use crate::kernels::KvDtype;
 use crate::kernels::attention::{self as kernel, Mode, Spec};
 use crate::kernels::attn_combine::{self, CombineParams};
+use crate::kernels::{Form, KvDtype};
 use crate::layout::StepHeader;
 use crate::model::spec::AttnSpec;
 use crate::reference::attention::attend_with_magnitude;
-use crate::reference::tolerance::check_close;
 
 /// How a query gets its result. All three give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ struct Sequence {
 ///
 /// # Errors
 /// The result is wrong, or the device failed.
-pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: u32) -> Outcome {
+pub fn attend(rig: &Rig<'_>, spec: &Spec, (path, form): (Path, Form), contexts: &[usize], seed: u32) -> Outcome {
     let Spec { heads, kv_heads, head_dim, scale, window, softcap, kv } = *spec;
     let kv_width = kv_heads * head_dim;
     let table_stride = contexts.iter().map(|context| context.div_ceil(BLOCK_TOKENS)).max().unwrap_or(0) + 1;
@@ -125,12 +125,12 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: 
     let tables_slice = rig.input(&tables).map_err(failed)?;
     let qkv_slice = rig.input(&qkv).map_err(failed)?;
     let [keys, values] = [rig.input(&caches[0]).map_err(failed)?, rig.input(&caches[1]).map_err(failed)?];
-    let output = rig.output(&vec![f32::NAN; rows.len() * heads * head_dim]).map_err(failed)?;
+    let output = rig.output(&vec![f32::NAN; rows.len() * row_words(form, heads * head_dim)]).map_err(failed)?;
     let partial_words = attn_combine::partial_bytes(spec, rows.len(), chunks) as usize / 4;
     let partials = rig.output(&vec![f32::NAN; partial_words]).map_err(failed)?;
     let params = rig.params(&CombineParams { chunk_stride: chunks as u32, reserved: [0; 3] }).map_err(failed)?;
     let attention = |mode: Mode, out, tiles: usize, chunks: usize| Dispatch {
-        variant: kernel::variant(spec, mode, &rig.gpu.profile),
+        variant: kernel::variant(spec, mode, if mode == Mode::Split { Form::F32 } else { form }, &rig.gpu.profile),
         arguments: vec![
             ("inputs", &inputs),
             ("rows", &rows_slice),
@@ -138,7 +138,7 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: 
             ("qkv", &qkv_slice),
             ("keys", &keys),
             ("values", &values),
-            ("out", out),
+            ("result", out),
         ],
         grid: kernel::grid(spec, tiles, chunks),
     };
@@ -149,12 +149,12 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: 
         Path::Split => vec![
             attention(Mode::Split, &partials.slice, rows.len(), chunks),
             Dispatch {
-                variant: attn_combine::variant(spec, &rig.gpu.profile),
+                variant: attn_combine::variant(spec, form, &rig.gpu.profile),
                 arguments: vec![
                     ("inputs", &inputs),
                     ("rows", &rows_slice),
                     ("partials", &partials.slice),
-                    ("out", &output.slice),
+                    ("result", &output.slice),
                     ("params", &params),
                 ],
                 grid: attn_combine::grid(spec, rows.len()),
@@ -169,14 +169,15 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, path: Path, contexts: &[usize], seed: 
     let mut worst_share = 0.0f64;
     for (index, &(slot, position)) in rows.iter().enumerate() {
         let sequence = &sequences[slot];
-        let words = &found[0][index * width..][..width];
+        let row_words = row_words(form, width);
+        let words = &found[0][index * row_words..][..row_words];
         let queries: Vec<f64> = qkv[index * stride..][..width].iter().map(|&q| f64::from(q)).collect();
         let key = |at: usize| &sequence.keys[at * kv_width..][..kv_width];
         let value = |at: usize| &sequence.values[at * kv_width..][..kv_width];
         let (twin, magnitude) = attend_with_magnitude(&queries, &key, &value, &attn, position + 1);
-        let close = check_close(&floats(words), &twin, &magnitude, head_dim + position + 16)
+        let share = check_rows(form, words, &twin, &magnitude, head_dim + position + 16)
             .map_err(|error| format!("context {}, position {position}: {error}", sequence.context))?;
-        worst_share = worst_share.max(close.worst_share);
+        worst_share = worst_share.max(share);
         if position + 1 == sequence.context {
             bits.extend(words);
         }

@@ -1,11 +1,13 @@
 //! Cases of a mixture of experts: `route_experts`, `group_experts`, `matmul` over experts, `combine_experts`.
 
 use super::data::{Source, Spread};
-use super::matrix::Planes;
+use super::matrix::{self, Planes, quantized, roundings};
 use super::rig::{Dispatch, Rig, failed, floats};
+use super::rows::wide;
 use super::{Found, Outcome};
 use crate::base::DType;
 use crate::gpu::Slice;
+use crate::kernels::Form;
 use crate::kernels::experts::{self as kernel, CombineExpertsParams, Spec, Sum};
 use crate::kernels::matmul::{self, Batch, Epilogue, MatmulParams};
 use crate::layout::StepHeader;
@@ -140,7 +142,14 @@ pub struct Shape {
 ///
 /// # Errors
 /// The result is wrong, or the device failed.
-pub fn product(rig: &Rig<'_>, spec: &Spec, dtype: DType, epilogue: Epilogue, tile: u32, shape: &Shape) -> Outcome {
+pub fn product(
+    rig: &Rig<'_>,
+    spec: &Spec,
+    (dtype, form): (DType, Form),
+    epilogue: Epilogue,
+    tile: u32,
+    shape: &Shape,
+) -> Outcome {
     let Shape { rows, outputs, shards, .. } = *shape;
     let blocks = shape.blocks.next_multiple_of(dtype.block_elements().div_ceil(32));
     let columns = 32 * blocks;
@@ -167,7 +176,13 @@ pub fn product(rig: &Rig<'_>, spec: &Spec, dtype: DType, epilogue: Epilogue, til
     let routes = rig.output(&vec![NONE; 1 + spec.tiles(rows, tile) * (tile as usize + 1)]).map_err(failed)?;
     let input_rows = if shape.shared_input { rows } else { pairs };
     let x = Source::new(43).numbers(input_rows * columns, Spread::Plain);
-    let x_slice = rig.input(&x).map_err(failed)?;
+    let (x, x_slice) = match form {
+        Form::F32 => (wide(&x), rig.input(&x).map_err(failed)?),
+        Form::Int12 => {
+            let (exact, words) = quantized(&x);
+            (exact, rig.input(&words).map_err(failed)?)
+        }
+    };
     let output = rig.output(&vec![f32::NAN; pairs * outputs]).map_err(failed)?;
 
     let mut uploaded: Vec<(Planes, Slice)> = Vec::new();
@@ -187,7 +202,7 @@ pub fn product(rig: &Rig<'_>, spec: &Spec, dtype: DType, epilogue: Epilogue, til
             rig.params(&params(shape, experts, blocks, group_count, spec, rig)).map_err(failed)?,
         ));
     }
-    let product_spec = matmul::Spec { dtype, epilogue, batch: Batch::Experts };
+    let product_spec = matmul::Spec { dtype, form, epilogue, batch: Batch::Experts };
     let slices = [&inputs, &scores, &chosen.slice, &routes.slice];
     let mut dispatches = route_dispatches(rig, spec, tile, rows, slices);
     for (planes, params) in &uploaded {
@@ -205,11 +220,9 @@ pub fn product(rig: &Rig<'_>, spec: &Spec, dtype: DType, epilogue: Epilogue, til
     let (mut twin, mut magnitude) = (Vec::new(), Vec::new());
     for (pair, (expert, _)) in twin_routes.iter().flatten().enumerate() {
         let row = if shape.shared_input { pair / spec.chosen } else { pair };
-        let x: Vec<f64> = x[row * columns..][..columns].iter().map(|&x| f64::from(x)).collect();
+        let x = &x[row * columns..][..columns];
         let parts = parts(*expert)?;
-        let one = |part: &MatrixRef<'_>| {
-            reference::matmul::matmul(&|row, out: &mut [f32]| part.decode_row(row, out), outputs, columns, &x)
-        };
+        let one = |part: &MatrixRef<'_>| matrix::product(part, form, x);
         let (sums, terms) = one(&parts[0]);
         match epilogue {
             Epilogue::ActMul(activation) => {
@@ -224,7 +237,7 @@ pub fn product(rig: &Rig<'_>, spec: &Spec, dtype: DType, epilogue: Epilogue, til
             other => return Err(format!("no case for {other:?}")),
         }
     }
-    let close = check_close(&floats(&found), &twin, &magnitude, columns + 12)?;
+    let close = check_close(&floats(&found), &twin, &magnitude, roundings(form, columns))?;
     Ok(Found { bits: found, worst_share: close.worst_share })
 }
 

@@ -2,13 +2,18 @@
 
 use super::data::{Source, Spread};
 use super::rig::{Dispatch, Rig, failed, floats};
+use super::rows::wide;
 use super::{Found, Outcome};
 use crate::base::DType;
 use crate::gpu::Slice;
+use crate::kernels::Form;
 use crate::kernels::embed::{self as embed_kernel, EmbedParams, Table};
 use crate::kernels::matmul::{self as matmul_kernel, Batch, Epilogue, MatmulParams};
+use crate::kernels::quantize::{self as quantize_kernel, QuantizeParams};
 use crate::layout::StepHeader;
 use crate::layout::inputs::NONE;
+use crate::quant::int12_rows::Int12Block;
+use crate::quant::{PackedBlock, format};
 use crate::reference;
 use crate::reference::tolerance::check_close;
 use crate::weights::pack::{Arrangement, FusedMatrix};
@@ -89,7 +94,14 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
     // A tile may read activations of tokens that do not exist, up to a whole tile; they are NaN here.
     let mut padded = x.clone();
     padded.resize(tokens.next_multiple_of(8) * columns, f32::NAN);
-    let x_slice = rig.input(&padded).map_err(failed)?;
+    let (x, x_slice) = match spec.form {
+        Form::F32 => (wide(&x), rig.input(&padded).map_err(failed)?),
+        Form::Int12 => {
+            let (exact, mut words) = quantized(&x);
+            words.resize(tokens.next_multiple_of(8) * columns / 2, f32::NAN.to_bits());
+            (exact, rig.input(&words).map_err(failed)?)
+        }
+    };
     let bias_slice = rig.input(&bias).map_err(failed)?;
     // Wanted rows come after two of an earlier pass; all rows are another number that must not matter then.
     let (first_sample, header) = match spec.batch == Batch::Samples {
@@ -134,10 +146,7 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
     }
     let found = rig.run(&dispatches, &[&output])?.remove(0);
 
-    let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
-    let product = |part: &MatrixRef<'_>| {
-        reference::matmul::matmul(&|row, out: &mut [f32]| part.decode_row(row, out), rows, columns, &x)
-    };
+    let product = |part: &MatrixRef<'_>| product(part, spec.form, &x);
     let (mut twin, mut magnitude) = product(&parts[0]);
     for (index, (twin, magnitude)) in twin.iter_mut().zip(&mut magnitude).enumerate() {
         let bias = if spec.epilogue.has_bias() { f64::from(bias[index % rows]) } else { 0.0 };
@@ -165,9 +174,86 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
             twin.iter_mut().for_each(|value| *value = reference::attention::soft_cap(*value, Some(CAP)));
         }
     }
-    // One fma a column, the epilogue, and segment sums.
-    let close = check_close(&floats(&found), &twin, &magnitude, columns + 12)?;
+    let close = check_close(&floats(&found), &twin, &magnitude, roundings(spec.form, columns))?;
     Ok(Found { bits: found, worst_share: close.worst_share })
+}
+
+/// The rows `x` as int12: what their codes stand for, and as they stand in memory.
+pub(super) fn quantized(x: &[f32]) -> (Vec<f64>, Vec<u32>) {
+    let blocks = || x.as_chunks().0.iter().map(Int12Block::new);
+    (blocks().flat_map(|block| block.values()).collect(), blocks().flat_map(|block| block.words()).collect())
+}
+
+/// Twin and magnitudes of a product of whole rows `x`. Products with int12 multiply codes and minima by themselves, so that
+/// terms may cancel that are small together.
+pub(super) fn product(part: &MatrixRef<'_>, form: Form, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let decode = |row: usize, out: &mut [f32]| part.decode_row(row, out);
+    let (twin, mut magnitude) = reference::matmul::matmul(&decode, part.rows, part.columns, x);
+    if form == Form::Int12 {
+        let minima = |row: usize, out: &mut [f32]| decode_minima(part, row, out);
+        let (_, of_minima) = reference::matmul::matmul(&minima, part.rows, part.columns, x);
+        magnitude.iter_mut().zip(of_minima).for_each(|(magnitude, minima)| *magnitude += 2.0 * minima);
+    }
+    (twin, magnitude)
+}
+
+/// Rounded operations between the inputs of a product and its result: an fma for each column, or a term of at most four
+/// operations for each block; then the epilogue, and segment sums.
+pub(super) fn roundings(form: Form, columns: usize) -> usize {
+    match form {
+        Form::F32 => columns + 12,
+        Form::Int12 => columns / 8 + 12,
+    }
+}
+
+/// What is subtracted from or added to the scaled code of each column of a row.
+fn decode_minima(part: &MatrixRef<'_>, row: usize, out: &mut [f32]) {
+    let format = format(part.dtype);
+    let half = |bits: u16| half::f16::from_bits(bits).to_f32();
+    let mut packed = PackedBlock::default();
+    let per_unit = format.unit_columns() / 32;
+    for (index, out) in out.chunks_mut(32).enumerate() {
+        let unit = part.row(row).chunks_exact(format.unit_bytes()).nth(index / per_unit).expect("rows are whole units");
+        format.repack(unit, index % per_unit, &mut packed);
+        let minima = match part.dtype {
+            DType::Q4_1 | DType::Q5_1 => [half(packed.min); 2],
+            DType::Q4_K | DType::Q5_K => [half(packed.min) * f32::from(packed.inner[1]); 2],
+            DType::Q2_K => packed.inner.map(|inner| half(packed.min) * f32::from(inner >> 4)),
+            _ => [0.0; 2],
+        };
+        out[..16].fill(minima[0]);
+        out[16..].fill(minima[1]);
+    }
+}
+
+/// Rows rounded to int12, two for each token.
+///
+/// # Errors
+/// The result is wrong, or the device failed.
+pub fn quantize(rig: &Rig<'_>, tokens: usize, blocks: usize, spread: Spread) -> Outcome {
+    let mut x = Source::new(36).numbers(2 * tokens * blocks * 32, spread);
+    // A block of zeros, one of next to nothing, and one whose codes end in ties.
+    x[..32].fill(0.0);
+    if blocks > 2 {
+        x[32..64].fill(1e-32);
+        x[64..96].iter_mut().enumerate().for_each(|(column, x)| *x = column as f32 + 1096.5);
+        x[64] = 2047.0;
+        x[95] = -2047.0;
+    }
+    let inputs =
+        rig.step_inputs(&StepHeader { row_count: tokens as u32, ..Default::default() }, &[]).map_err(failed)?;
+    let x_slice = rig.input(&x).map_err(failed)?;
+    let params = QuantizeParams { blocks: blocks as u32, rows_per_token: 2, reserved: [0; 2] };
+    let params = rig.params(&params).map_err(failed)?;
+    let output = rig.output(&vec![u32::MAX; x.len() / 2]).map_err(failed)?;
+    let dispatch = Dispatch {
+        variant: quantize_kernel::variant(&rig.gpu.profile),
+        arguments: vec![("inputs", &inputs), ("x", &x_slice), ("result", &output.slice), ("params", &params)],
+        grid: quantize_kernel::grid(blocks, 2 * tokens + 2, &rig.gpu.profile),
+    };
+    let found = rig.run(&[dispatch], &[&output])?.remove(0);
+    reference::quantize::check_row(&found, &wide(&x), &vec![0.0; x.len()])?;
+    Ok(Found { bits: found, worst_share: 0.0 })
 }
 
 /// The soft limit by itself, for sums that are exact because all but one of their terms are zero.
@@ -200,7 +286,8 @@ pub fn soft_cap(rig: &Rig<'_>) -> Outcome {
     let inputs = rig.step_inputs(&StepHeader { row_count: 1, ..Default::default() }, &[]).map_err(failed)?;
     let x = rig.input(&x).map_err(failed)?;
     let output = rig.output(&vec![f32::NAN; sums.len()]).map_err(failed)?;
-    let spec = matmul_kernel::Spec { dtype: DType::F32, epilogue: Epilogue::SoftCap, batch: Batch::Rows };
+    let spec =
+        matmul_kernel::Spec { dtype: DType::F32, form: Form::F32, epilogue: Epilogue::SoftCap, batch: Batch::Rows };
     let mut arguments = vec![("inputs", &inputs), ("x", &x), ("out", &output.slice), ("params", &params)];
     arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
     let variant = matmul_kernel::variant(&spec, 1, &rig.gpu.profile);

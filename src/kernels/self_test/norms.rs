@@ -4,6 +4,7 @@ use super::data::{Source, Spread};
 use super::rig::{Dispatch, Rig, failed, floats};
 use super::rows::wide;
 use super::{Found, Outcome};
+use crate::kernels::Form;
 use crate::kernels::norm::{self as norm_kernel, NormParams, Rows};
 use crate::kernels::norm_add::{self as norm_add_kernel, Next, NormAddParams};
 use crate::kernels::qk_norm::{self as qk_norm_kernel, QkNormParams};
@@ -11,13 +12,43 @@ use crate::layout::StepHeader;
 use crate::layout::inputs::NONE;
 use crate::model::spec::NormKind;
 use crate::reference;
-use crate::reference::tolerance::check_close;
+use crate::reference::tolerance::{bound, check_close};
+
+/// Words of a row of `width` columns.
+pub(super) fn row_words(form: Form, width: usize) -> usize {
+    match form {
+        Form::F32 => width,
+        Form::Int12 => width / 2,
+    }
+}
+
+/// Compares rows with their twin, and returns the largest share of a bound that was used up (0 for int12).
+pub(super) fn check_rows(
+    form: Form,
+    found: &[u32],
+    twin: &[f64],
+    magnitude: &[f64],
+    ops: usize,
+) -> Result<f64, String> {
+    if form == Form::F32 {
+        return Ok(check_close(&floats(found), twin, magnitude, ops)?.worst_share);
+    }
+    let error: Vec<f64> = magnitude.iter().map(|&magnitude| bound(magnitude, ops)).collect();
+    reference::quantize::check_row(found, twin, &error)?;
+    Ok(0.0)
+}
 
 /// A norm of `tokens` rows; of wanted rows it is every second one, in reverse order.
 ///
 /// # Errors
 /// The result is wrong, or the device failed.
-pub fn norm(rig: &Rig<'_>, kind: NormKind, tokens: usize, width: usize, rows: Rows, spread: Spread) -> Outcome {
+pub fn norm(
+    rig: &Rig<'_>,
+    kind: NormKind,
+    [tokens, width]: [usize; 2],
+    (rows, form): (Rows, Form),
+    spread: Spread,
+) -> Outcome {
     const EPS: f32 = 1e-5;
     let mut source = Source::new(31);
     let x = source.numbers(tokens * width, spread);
@@ -37,21 +68,20 @@ pub fn norm(rig: &Rig<'_>, kind: NormKind, tokens: usize, width: usize, rows: Ro
     let bias_slice = rig.input(&bias).map_err(failed)?;
     let params = NormParams { width: width as u32 / 4, eps: EPS, first_sample: 1, reserved: 0 };
     let params = rig.params(&params).map_err(failed)?;
-    let output = rig.output(&vec![f32::NAN; wanted.len() * width]).map_err(failed)?;
+    let output = rig.output(&vec![f32::NAN; wanted.len() * row_words(form, width)]).map_err(failed)?;
     let mut arguments = vec![
         ("inputs", &inputs),
         ("x", &x_slice),
         ("weight", &weight_slice),
-        ("out", &output.slice),
+        ("result", &output.slice),
         ("params", &params),
     ];
     if kind == NormKind::Layer {
         arguments.push(("bias", &bias_slice));
     }
-    let variant = norm_kernel::variant(kind, rows, &rig.gpu.profile);
+    let variant = norm_kernel::variant(kind, rows, form, &rig.gpu.profile);
     // Three rows of padding, as a bucket has them.
     let found = rig.run(&[Dispatch { variant, arguments, grid: norm_kernel::grid(wanted.len() + 3) }], &[&output])?;
-    let found = floats(&found[0]);
     let (mut twin, mut magnitude) = (Vec::new(), Vec::new());
     for row in &wanted {
         let x = wide(&x[row * width..][..width]);
@@ -76,8 +106,8 @@ pub fn norm(rig: &Rig<'_>, kind: NormKind, tokens: usize, width: usize, rows: Ro
             }
         }
     }
-    let close = check_close(&found, &twin, &magnitude, width + 16)?;
-    Ok(Found { bits: found.iter().map(|value| value.to_bits()).collect(), worst_share: close.worst_share })
+    let worst_share = check_rows(form, &found[0], &twin, &magnitude, width + 16)?;
+    Ok(Found { bits: found.concat(), worst_share })
 }
 
 /// The norm of a sublayer's output, added to the residual stream, and the norm that follows.
@@ -98,7 +128,8 @@ pub fn norm_add(rig: &Rig<'_>, next: Next, tokens: usize, width: usize, spread: 
     let params = NormAddParams { width: width as u32 / 4, eps: EPS[0], next_eps: EPS[1], reserved: 0 };
     let params = rig.params(&params).map_err(failed)?;
     let sums = rig.output(&hidden).map_err(failed)?;
-    let normed = rig.output(&vec![f32::NAN; tokens * width]).map_err(failed)?;
+    let form = if let Next::Rms(form) = next { form } else { Form::F32 };
+    let normed = rig.output(&vec![f32::NAN; tokens * row_words(form, width)]).map_err(failed)?;
     let mut arguments = vec![
         ("inputs", &inputs),
         ("x", &x_slice),
@@ -106,8 +137,8 @@ pub fn norm_add(rig: &Rig<'_>, next: Next, tokens: usize, width: usize, spread: 
         ("hidden", &sums.slice),
         ("params", &params),
     ];
-    if next == Next::Rms {
-        arguments.extend([("next_weight", &next_slice), ("normed", &normed.slice)]);
+    if next != Next::None {
+        arguments.extend([("next_weight", &next_slice), ("result", &normed.slice)]);
     }
     let variant = norm_add_kernel::variant(next, &rig.gpu.profile);
     let dispatch = Dispatch { variant, arguments, grid: norm_add_kernel::grid(tokens + 2) };
@@ -133,9 +164,9 @@ pub fn norm_add(rig: &Rig<'_>, next: Next, tokens: usize, width: usize, spread: 
     }
     let mut worst_share = check_close(&floats(&found[0]), &twins[0], &magnitudes[0], width + 18)?.worst_share;
     match next {
-        Next::Rms => {
-            let close = check_close(&floats(&found[1]), &twins[1], &magnitudes[1], 2 * width + 34)?;
-            worst_share = worst_share.max(close.worst_share);
+        Next::Rms(form) => {
+            let share = check_rows(form, &found[1], &twins[1], &magnitudes[1], 2 * width + 34)?;
+            worst_share = worst_share.max(share);
         }
         Next::None if floats(&found[1]).iter().any(|value| !value.is_nan()) => {
             return Err("a norm was written that nobody asked for".into());

@@ -1,11 +1,13 @@
 //! The attention of one layer on the device: projections, norms and rotation of heads, KV write, attention, output.
 
+use super::forms::{Forms, Quantizer, Wanted};
 use super::forward::Recording;
 use super::load::{Loader, Shape};
 use super::matrix::{Extent, Product, Target};
 use super::norms::Residual;
 use crate::error::Result;
 use crate::gpu::memory::Slice;
+use crate::kernels::Form;
 use crate::kernels::attention::{self, Mode};
 use crate::kernels::matmul::Epilogue;
 use crate::kernels::qk_norm::{self, QkNormParams};
@@ -26,6 +28,8 @@ pub(super) struct Attention {
     cos_sin: Option<Slice>,
     pub(super) spec: attention::Spec,
     output: Product,
+    /// For heads whose blocks the kernels cannot leave as int12.
+    quantizer: Quantizer,
 }
 
 impl Attention {
@@ -85,10 +89,16 @@ impl Attention {
             cos_sin: rope.map(|(_, table)| table.clone()),
             spec,
             output: Product::new(loader, "output", &output, target)?,
+            quantizer: Quantizer::new(loader, attn.query_width(), 1)?,
         })
     }
 
-    /// Records the sublayer, with the layer's keys and values.
+    /// What its projections read.
+    pub(super) fn wants(&self) -> Wanted {
+        Wanted::of(self.qkv.iter().map(Product::form))
+    }
+
+    /// Records the sublayer, with the layer's keys and values; `next` is what the MLP wants.
     ///
     /// # Errors
     /// A bug of ours.
@@ -98,9 +108,10 @@ impl Attention {
         residual: &Residual,
         keys: &Slice,
         values: &Slice,
+        next: Wanted,
     ) -> Result<()> {
         let (b, rows) = (step.buffers, step.rows);
-        let x = residual.begin(step)?;
+        let x = residual.begin(step, self.wants())?;
         for product in &self.qkv {
             product.record(step, x, &b.qkv, Extent::rows(rows))?;
         }
@@ -128,8 +139,17 @@ impl Attention {
                 false => self.record_heads(step, Mode::Decode, keys, values, [bucket.decode, 1])?,
             }
         }
-        self.output.record(step, &b.attended, residual.target(step), Extent::rows(rows))?;
-        residual.end(step)
+        let attended = match self.output.form() == self.left() {
+            true => Forms::only(&b.attended),
+            false => Forms::only(self.quantizer.record(step, &b.attended)?),
+        };
+        self.output.record(step, attended, residual.target(step), Extent::rows(rows))?;
+        residual.end(step, next)
+    }
+
+    /// The form that the kernels leave heads in.
+    fn left(&self) -> Form {
+        self.spec.form(self.output.form())
     }
 
     fn record_heads(
@@ -148,10 +168,11 @@ impl Attention {
             ("qkv", &b.qkv),
             ("keys", keys),
             ("values", values),
-            ("out", if mode == Mode::Split { &b.partials } else { &b.attended }),
+            ("result", if mode == Mode::Split { &b.partials } else { &b.attended }),
         ];
         let label = if mode == Mode::Prefill { "attn_prefill" } else { "attn_decode" };
-        let variant = attention::variant(&self.spec, mode, &step.gpu.profile);
+        let form = if mode == Mode::Split { Form::F32 } else { self.left() };
+        let variant = attention::variant(&self.spec, mode, form, &step.gpu.profile);
         step.dispatch(label, &variant, &arguments, attention::grid(&self.spec, tiles, chunks))
     }
 
@@ -161,10 +182,10 @@ impl Attention {
             ("inputs", &b.inputs),
             ("rows", &b.rows),
             ("partials", &b.partials),
-            ("out", &b.attended),
+            ("result", &b.attended),
             ("params", &step.combine[chunks.ilog2() as usize]),
         ];
-        let variant = attn_combine::variant(&self.spec, &step.gpu.profile);
+        let variant = attn_combine::variant(&self.spec, self.left(), &step.gpu.profile);
         step.dispatch("attn_combine", &variant, &arguments, attn_combine::grid(&self.spec, step.bucket.decode))
     }
 }

@@ -149,7 +149,7 @@ impl Sizes {
     fn activation_bytes(&self, spec: &ModelSpec) -> u64 {
         let rows = self.geometry.max_rows;
         let widths = Widths::of(spec);
-        let row = 2 * spec.hidden_size + widths.qkv + widths.query + 3 * widths.intermediate;
+        let row = 2 * spec.hidden_size + widths.qkv + widths.query + 3 * widths.intermediate + widths.read / 2;
         let row = row + widths.sublayer + widths.expert_outputs + widths.experts + 4 * widths.chosen;
         // Logits twice: the model's, and those after the rules of the requests.
         let logits = self.logit_rows * (2 * logits_stride(spec.vocab_size) + spec.hidden_size);
@@ -179,6 +179,8 @@ pub(super) struct Widths {
     pub(super) query: usize,
     /// Between the projections of an MLP, of all experts of a token.
     pub(super) intermediate: usize,
+    /// Of all rows of a token that a product of a layer reads.
+    pub(super) read: usize,
     /// Of outputs that are normed before they are added; 0 if there are none.
     pub(super) sublayer: usize,
     /// Of the outputs of all experts of a token; this and what follows is 0 without experts.
@@ -194,12 +196,14 @@ impl Widths {
         let widest = |width: fn(&LayerSpec) -> usize| spec.layers.iter().map(width).max().unwrap_or(0);
         let post_norms = |layer: &LayerSpec| layer.attn_post_norm.is_some() || layer.mlp_post_norm.is_some();
         let chosen = widest(|layer| experts::spec_of(&layer.mlp).map_or(0, |spec| spec.chosen));
+        let query = widest(|layer| layer.attn.query_width());
+        let intermediate =
+            widest(|layer| layer.mlp.intermediate_size * experts::spec_of(&layer.mlp).map_or(1, |spec| spec.chosen));
         Self {
+            read: spec.hidden_size.max(query).max(intermediate),
             qkv: widest(|layer| layer.attn.query_width() + 2 * layer.attn.kv_width()),
-            query: widest(|layer| layer.attn.query_width()),
-            intermediate: widest(|layer| {
-                layer.mlp.intermediate_size * experts::spec_of(&layer.mlp).map_or(1, |spec| spec.chosen)
-            }),
+            query,
+            intermediate,
             sublayer: if spec.layers.iter().any(post_norms) { spec.hidden_size } else { 0 },
             expert_outputs: chosen * spec.hidden_size,
             experts: widest(|layer| experts::spec_of(&layer.mlp).map_or(0, |spec| spec.count)),
@@ -222,6 +226,8 @@ pub(super) struct Buffers {
     pub(super) gate: Slice,
     pub(super) up: Slice,
     pub(super) activated: Slice,
+    /// Rows as int12 that their makers left as f32.
+    pub(super) quantized: Slice,
     /// Outputs that are normed before they are added.
     pub(super) sublayer: Slice,
     /// Of a mixture: scores of the experts, those chosen, who multiplies with which, and what they gave.
@@ -291,6 +297,8 @@ impl Buffers {
             gate: floats("gate", rows, apart)?,
             up: floats("up", rows, apart)?,
             activated: floats("activated", rows, widths.intermediate)?,
+            // Two bytes a column.
+            quantized: floats("quantised rows", rows, if config.activations.int12() { widths.read / 2 } else { 0 })?,
             sublayer: floats("sublayer outputs", rows, widths.sublayer)?,
             scores: floats("expert scores", rows, widths.experts)?,
             chosen: storage("chosen experts", rows * widths.chosen * 8)?,

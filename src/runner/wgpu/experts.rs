@@ -3,10 +3,11 @@
 //! Few tokens multiply pair by pair, each with its own expert's weights. Many are grouped first, so that an expert's weights are read
 //! once for several of its tokens. Both give the same bits.
 
+use super::forms::{Forms, Wanted};
 use super::forward::Recording;
 use super::load::Loader;
 use super::matrix::{DeviceMatrix, Extent, Product, Reads, Target};
-use super::mlp::{Inner, label};
+use super::mlp::{Down, Inner, label};
 use super::norms::Residual;
 use crate::error::{Error, Result};
 use crate::gpu::memory::Slice;
@@ -22,7 +23,7 @@ pub(super) struct Experts {
     pub(super) spec: Spec,
     router: Product,
     pub(super) inner: Inner,
-    down: Product,
+    down: Down,
     sum: Sum,
     width: usize,
     params: Slice,
@@ -94,7 +95,7 @@ impl Experts {
         Ok(Self {
             router: Product::new(loader, "router", &router, Target::rows(spec.count, Epilogue::Store))?,
             inner: Inner::gated(loader, &halves, mlp.activation, Reads::Pairs(spec.chosen), spec.chosen)?,
-            down: Product::new(loader, "down", &down, pairs(&down, 1))?,
+            down: Down::new(loader, &down, pairs(&down, 1), spec.chosen)?,
             sum: if residual.adds() { Sum::Added } else { Sum::Stored },
             width,
             params: loader.params(bytemuck::bytes_of(&params))?,
@@ -102,11 +103,16 @@ impl Experts {
         })
     }
 
+    /// What the router and the experts read.
+    pub(super) fn wants(&self) -> Wanted {
+        Wanted::of([self.router.form()].into_iter().chain(self.inner.forms()))
+    }
+
     /// Records the way from `x` to `out`.
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn record(&self, step: &mut Recording<'_>, x: &Slice, out: &Slice) -> Result<()> {
+    pub(super) fn record(&self, step: &mut Recording<'_>, x: Forms<'_>, out: &Slice) -> Result<()> {
         let (b, rows, spec) = (step.buffers, step.rows, &self.spec);
         let profile = &step.gpu.profile;
         self.router.record(step, x, &b.scores, Extent::rows(rows))?;
@@ -121,7 +127,7 @@ impl Experts {
         }
         let extent = Extent { tile, tiles: spec.tiles(rows, tile) };
         self.inner.record(step, x, extent)?;
-        self.down.record(step, &b.activated, &b.expert_outputs, extent)?;
+        self.down.record(step, &b.expert_outputs, extent)?;
         let arguments = [
             ("inputs", &b.inputs),
             ("chosen", &b.chosen),

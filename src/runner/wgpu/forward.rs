@@ -1,10 +1,12 @@
 //! Records one step for a bucket: the whole forward pass as a list of dispatches.
 
 use super::buffers::{Buffers, Sizes};
+use super::forms::{Forms, Wanted};
 use super::load::DeviceModel;
 use crate::error::Result;
 use crate::gpu::memory::Slice;
 use crate::gpu::{Bundle, Gpu, Recorder, Variant};
+use crate::kernels::Form;
 use crate::kernels::attn_combine::CombineParams;
 use crate::kernels::norm::Rows;
 use crate::kernels::{resolve, sample, update};
@@ -123,16 +125,17 @@ impl<'a> Forward<'a> {
         for table in &model.embed {
             table.record(step)?;
         }
-        for (layer, (keys, values)) in model.layers.iter().zip(&b.kv) {
+        for (index, (layer, (keys, values))) in model.layers.iter().zip(&b.kv).enumerate() {
             let [around_attention, around_mlp] = &layer.residuals;
-            layer.attention.record(step, around_attention, keys, values)?;
-            layer.mlp.record(step, around_mlp)?;
+            let next = model.layers.get(index + 1).map_or(Wanted::One(Form::F32), |next| next.attention.wants());
+            layer.attention.record(step, around_attention, keys, values, layer.mlp.wants())?;
+            layer.mlp.record(step, around_mlp, next)?;
         }
         let passes = bucket.samples.div_ceil(self.sizes.logit_rows);
         for (pass, round) in model.rounds.iter().enumerate().take(passes) {
             let wanted = (bucket.samples - pass * self.sizes.logit_rows).min(self.sizes.logit_rows);
-            round.norm.record(step, Rows::Wanted, &b.hidden, &b.wanted, wanted)?;
-            round.head.record(step, &b.wanted, &b.logits, super::matrix::Extent::rows(wanted))?;
+            round.norm.record(step, Rows::Wanted, round.head.form(), &b.hidden, &b.wanted, wanted)?;
+            round.head.record(step, Forms::only(&b.wanted), &b.logits, super::matrix::Extent::rows(wanted))?;
             self.record_sample(step, &self.sample[pass], wanted)?;
         }
         Ok(())

@@ -8,11 +8,12 @@ use super::matrix::{DeviceMatrix, Piece, Planes, Product, Reads, Target};
 use super::mlp::Mlp;
 use super::norms::{Norm, NormTensors, Residual};
 use crate::base::DType;
-use crate::config::{KvDtype, LoadProgress, LoadStage};
+use crate::config::{EngineConfig, KvDtype, LoadProgress, LoadStage};
 use crate::error::Result;
 use crate::gpu::Gpu;
 use crate::gpu::memory::{Slice, Use};
 use crate::gpu::upload::Uploader;
+use crate::kernels::Form;
 use crate::kernels::embed::{self, EmbedParams, Table};
 use crate::kernels::matmul::Epilogue;
 use crate::model::files::ModelFiles;
@@ -30,6 +31,8 @@ pub(super) struct Loader<'a> {
     pub(super) pieces: [Piece; 2],
     /// Format that full-precision matrices are rounded to.
     quantize: Option<DType>,
+    /// Whether products with quantised weights take int12 activations.
+    int12: bool,
     params: Arena,
     vectors: Arena,
     weights: WeightBytes,
@@ -50,9 +53,10 @@ impl<'a> Loader<'a> {
         gpu: &'a Gpu,
         files: &ModelFiles,
         binding_limit: u64,
-        quantize: Option<DType>,
+        config: &EngineConfig,
         progress: &'a mut dyn FnMut(LoadProgress),
     ) -> Self {
+        let quantize = config.quantize;
         let total = weight_bytes(files, quantize);
         Self {
             gpu,
@@ -60,6 +64,7 @@ impl<'a> Loader<'a> {
             binding_limit,
             pieces: Default::default(),
             quantize,
+            int12: config.activations.int12(),
             params: Arena::new("dispatch parameters", Use::Uniform),
             vectors: Arena::new("norms and biases", Use::Storage),
             weights: WeightBytes::default(),
@@ -101,17 +106,22 @@ impl<'a> Loader<'a> {
         self.vectors.push(self.gpu, &mut self.uploader, bytemuck::cast_slice(values))
     }
 
+    /// The form in which products with weights of type `dtype` take activations.
+    pub(super) fn form(&self, dtype: DType) -> Form {
+        if self.int12 && dtype.has_whole_codes() { Form::Int12 } else { Form::F32 }
+    }
+
     /// Loads one matrix of several parts.
     pub(super) fn matrix(&mut self, label: &str, parts: Vec<MatrixRef<'_>>, kind: Arrangement) -> Result<DeviceMatrix> {
         let fused = FusedMatrix::new(parts, kind).map_err(|error| error.context(label))?.quantized(self.quantize)?;
         DeviceMatrix::load(self, label, &fused, kind)
     }
 
-    /// Loads a matrix that keeps its precision whatever the others are rounded to.
+    /// Loads a matrix that keeps its precision, and that of its activations, whatever the others are rounded to.
     pub(super) fn exact_matrix(&mut self, label: &str, parts: Vec<MatrixRef<'_>>) -> Result<DeviceMatrix> {
         let kind = Arrangement::Stacked;
         let fused = FusedMatrix::new(parts, kind).map_err(|error| error.context(label))?;
-        DeviceMatrix::load(self, label, &fused, kind)
+        Ok(DeviceMatrix { form: Form::F32, ..DeviceMatrix::load(self, label, &fused, kind)? })
     }
 
     /// Loads a matrix for each expert, of the parts of each.

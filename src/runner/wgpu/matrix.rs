@@ -1,12 +1,14 @@
 //! A weight matrix on the device: its planes, cut by rows into shards that a binding can hold. The matrices of a mixture's experts
 //! stand one after another and are cut between experts.
 
+use super::forms::Forms;
 use super::forward::Recording;
 use super::load::Loader;
 use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::gpu::memory::{Buffer, Slice, Use};
 use crate::gpu::upload::Uploader;
+use crate::kernels::Form;
 use crate::kernels::matmul::{self, Batch, Epilogue, MatmulParams};
 use crate::kernels::matmul_units;
 use crate::weights::pack::{Arrangement, FusedMatrix, PlaneWords};
@@ -16,6 +18,8 @@ use std::ops::Range;
 /// The planes of one matrix, or of the matrices of several experts.
 pub(super) struct DeviceMatrix {
     pub(super) dtype: DType,
+    /// How its products take activations.
+    pub(super) form: Form,
     /// Blocks of 32 columns.
     pub(super) blocks: usize,
     /// Output columns of a product: rows (of one expert), or half of them where gate and up share the matrix.
@@ -63,7 +67,8 @@ impl DeviceMatrix {
             let last = (range.end * outputs_per_group).min(outputs);
             shards.push(Shard { planes: planes.finish(), groups: range.len(), outputs: first..last, experts: 0..1 });
         }
-        Ok(Self { dtype: matrix.dtype(), blocks: matrix.blocks(), outputs, shards })
+        let form = loader.form(matrix.dtype());
+        Ok(Self { dtype: matrix.dtype(), form, blocks: matrix.blocks(), outputs, shards })
     }
 
     /// Repacks the matrices of experts, all of one shape, and uploads them one after another.
@@ -105,7 +110,8 @@ impl DeviceMatrix {
             }
             shards.push(Shard { planes: planes.finish(), groups, outputs: 0..outputs, experts: range });
         }
-        Ok(Self { dtype: first.dtype(), blocks: first.blocks(), outputs, shards })
+        let form = loader.form(first.dtype());
+        Ok(Self { dtype: first.dtype(), form, blocks: first.blocks(), outputs, shards })
     }
 
     /// Bytes of all planes.
@@ -317,15 +323,20 @@ impl Product {
             let params = loader.params(bytemuck::bytes_of(&params))?;
             shards.push((shard.planes.clone(), shard.groups, params));
         }
-        let spec = matmul::Spec { dtype: matrix.dtype, epilogue: target.epilogue, batch };
+        let spec = matmul::Spec { dtype: matrix.dtype, form: matrix.form, epilogue: target.epilogue, batch };
         Ok(Self { label, spec, bias: target.bias, shards })
+    }
+
+    /// How it takes activations.
+    pub(super) fn form(&self) -> Form {
+        self.spec.form
     }
 
     /// Records the product.
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn record(&self, step: &mut Recording<'_>, x: &Slice, out: &Slice, extent: Extent) -> Result<()> {
+    pub(super) fn record(&self, step: &mut Recording<'_>, x: Forms<'_>, out: &Slice, extent: Extent) -> Result<()> {
         let profile = &step.gpu.profile;
         // All numbers of rows of a matrix go one way, so that its sums never depend on the batch.
         let units = profile.matrix.filter(|_| matmul_units::runs(&self.spec, profile));
@@ -338,7 +349,7 @@ impl Product {
             Batch::Rows | Batch::Samples => ("inputs", &step.buffers.inputs),
         };
         for (planes, groups, params) in &self.shards {
-            let mut arguments = vec![rows, ("x", x), ("out", out), ("params", params)];
+            let mut arguments = vec![rows, ("x", x.of(self.spec.form)), ("out", out), ("params", params)];
             arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
             arguments.extend(self.bias.iter().map(|bias| ("bias", bias)));
             let grid = match units {

@@ -1,12 +1,14 @@
 //! The MLP of one layer on the device: gated or plain, or a mixture of gated experts.
 
 use super::experts::Experts;
+use super::forms::{Forms, Quantizer, Wanted};
 use super::forward::Recording;
 use super::load::Loader;
 use super::matrix::{DeviceMatrix, Extent, Product, Reads, Target};
 use super::norms::Residual;
 use crate::error::Result;
 use crate::gpu::memory::Slice;
+use crate::kernels::Form;
 use crate::kernels::act_mul::{self, ActMulParams};
 use crate::kernels::experts::Spec;
 use crate::kernels::matmul::Epilogue;
@@ -17,7 +19,7 @@ use crate::weights::pack::Arrangement;
 /// Ready to record.
 pub(super) enum Mlp {
     /// All of it for every token.
-    Dense { inner: Inner, down: Product },
+    Dense { inner: Inner, down: Down },
     /// Some experts for each token.
     Experts(Experts),
 }
@@ -79,7 +81,7 @@ impl Mlp {
         let down = loader.matrix(&label(index, "down"), vec![tensors.matrix(R::Down(index))?], Arrangement::Stacked)?;
         loader.count(down.bytes(), down.bytes());
         let target = Target::rows(files.spec.hidden_size, residual.epilogue(down_bias.is_some()));
-        let down = Product::new(loader, "down", &down, Target { bias: down_bias, ..target })?;
+        let down = Down::new(loader, &down, Target { bias: down_bias, ..target }, 1)?;
         Ok(Self::Dense { inner, down })
     }
 
@@ -97,21 +99,29 @@ impl Mlp {
         }
     }
 
-    /// Records the sublayer.
+    /// What its first products read.
+    pub(super) fn wants(&self) -> Wanted {
+        match self {
+            Self::Dense { inner, .. } => Wanted::of(inner.forms()),
+            Self::Experts(experts) => experts.wants(),
+        }
+    }
+
+    /// Records the sublayer; `next` is what the next layer's attention wants.
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn record(&self, step: &mut Recording<'_>, residual: &Residual) -> Result<()> {
-        let x = residual.begin(step)?;
+    pub(super) fn record(&self, step: &mut Recording<'_>, residual: &Residual, next: Wanted) -> Result<()> {
+        let x = residual.begin(step, self.wants())?;
         match self {
             Self::Dense { inner, down } => {
                 let extent = Extent::rows(step.rows);
                 inner.record(step, x, extent)?;
-                down.record(step, &step.buffers.activated, residual.target(step), extent)?;
+                down.record(step, residual.target(step), extent)?;
             }
             Self::Experts(experts) => experts.record(step, x, residual.target(step))?,
         }
-        residual.end(step)
+        residual.end(step, next)
     }
 }
 
@@ -147,11 +157,19 @@ impl Inner {
         })))
     }
 
+    /// How its products take activations.
+    pub(super) fn forms(&self) -> Vec<Form> {
+        match self {
+            Self::Whole(product) => vec![product.form()],
+            Self::Apart(apart) => vec![apart.gate.form(), apart.up.form()],
+        }
+    }
+
     /// Records the way from `x` to the buffer of activations.
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn record(&self, step: &mut Recording<'_>, x: &Slice, extent: Extent) -> Result<()> {
+    pub(super) fn record(&self, step: &mut Recording<'_>, x: Forms<'_>, extent: Extent) -> Result<()> {
         let b = step.buffers;
         let apart = match self {
             Self::Whole(product) => return product.record(step, x, &b.activated, extent),
@@ -164,6 +182,41 @@ impl Inner {
         let profile = &step.gpu.profile;
         let grid = act_mul::grid(apart.width, step.rows * apart.rows_per_token, profile);
         step.dispatch("act_mul", &act_mul::variant(apart.activation, profile), &arguments, grid)
+    }
+}
+
+/// The last projection, which reads the buffer of activations.
+pub(super) struct Down {
+    product: Product,
+    quantizer: Quantizer,
+}
+
+impl Down {
+    /// With so many rows of activations for each token.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn new(
+        loader: &mut Loader<'_>,
+        matrix: &DeviceMatrix,
+        target: Target,
+        rows_per_token: usize,
+    ) -> Result<Self> {
+        let quantizer = Quantizer::new(loader, matrix.blocks * 32, rows_per_token)?;
+        Ok(Self { product: Product::new(loader, "down", matrix, target)?, quantizer })
+    }
+
+    /// Records it.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn record(&self, step: &mut Recording<'_>, out: &Slice, extent: Extent) -> Result<()> {
+        let activated = &step.buffers.activated;
+        let x = match self.product.form() {
+            Form::F32 => activated,
+            Form::Int12 => self.quantizer.record(step, activated)?,
+        };
+        self.product.record(step, Forms::only(x), out, extent)
     }
 }
 

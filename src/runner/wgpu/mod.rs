@@ -5,6 +5,7 @@ mod attention;
 mod budget;
 mod buffers;
 mod experts;
+mod forms;
 mod forward;
 mod limits;
 mod load;
@@ -155,7 +156,7 @@ impl WgpuRunner {
             logit_rows: sizes.logit_rows,
             rounds,
         };
-        let mut loader = Loader::new(&gpu, files, binding_limit, config.quantize, progress);
+        let mut loader = Loader::new(&gpu, files, binding_limit, config, progress);
         let model = DeviceModel::load(&mut loader, files, &shape)?;
         let mut combine = Vec::new();
         for params in forward::combine_params(ceil_div(sizes.geometry.max_context, KV_CHUNK)) {

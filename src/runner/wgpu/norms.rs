@@ -1,9 +1,11 @@
 //! Norms, and how sublayers meet the residual stream: what each reads, and how its output joins.
 
+use super::forms::{Forms, Quantizer, Wanted};
 use super::forward::Recording;
 use super::load::Loader;
 use crate::error::Result;
 use crate::gpu::memory::Slice;
+use crate::kernels::Form;
 use crate::kernels::matmul::Epilogue;
 use crate::kernels::norm::{self, NormParams, Rows};
 use crate::kernels::norm_add::{self, Next, NormAddParams};
@@ -49,7 +51,7 @@ impl Norm {
         Ok(Self { kind: norm.spec.kind, weight: loader.vector(&weight)?, bias, params })
     }
 
-    /// Records the norm of `count` rows.
+    /// Records the norm of `count` rows, left in `form`.
     ///
     /// # Errors
     /// A bug of ours.
@@ -57,6 +59,7 @@ impl Norm {
         &self,
         step: &mut Recording<'_>,
         rows: Rows,
+        form: Form,
         x: &Slice,
         out: &Slice,
         count: usize,
@@ -65,11 +68,11 @@ impl Norm {
             ("inputs", &step.buffers.inputs),
             ("x", x),
             ("weight", &self.weight),
-            ("out", out),
+            ("result", out),
             ("params", &self.params),
         ];
         arguments.extend(self.bias.iter().map(|bias| ("bias", bias)));
-        let variant = norm::variant(self.kind, rows, &step.gpu.profile);
+        let variant = norm::variant(self.kind, rows, form, &step.gpu.profile);
         step.dispatch("norm", &variant, &arguments, norm::grid(count))
     }
 }
@@ -103,6 +106,8 @@ enum Output {
 pub(super) struct Residual {
     input: Input,
     output: Output,
+    /// For inputs that nobody left as int12.
+    quantizer: Quantizer,
 }
 
 /// The norms around one sublayer.
@@ -165,21 +170,28 @@ impl Residual {
                 Output::Normed(PostNorm { weight: loader.vector(&weight)?, next_weight, params })
             }
         };
-        Ok(Self { input, output })
+        Ok(Self { input, output, quantizer: Quantizer::new(loader, files.spec.hidden_size, 1)? })
     }
 
-    /// Records what comes before the sublayer, and returns what it reads.
+    /// Records what comes before the sublayer, and returns what it reads, in the forms that it wants.
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn begin<'a>(&self, step: &mut Recording<'a>) -> Result<&'a Slice> {
+    pub(super) fn begin<'a>(&self, step: &mut Recording<'a>, wanted: Wanted) -> Result<Forms<'a>> {
         let b = step.buffers;
-        match &self.input {
-            Input::Hidden => return Ok(&b.hidden),
-            Input::Normed(norm) => norm.record(step, Rows::All, &b.hidden, &b.normed, step.rows)?,
-            Input::Prepared => {}
-        }
-        Ok(&b.normed)
+        let f32 = match &self.input {
+            Input::Hidden => &b.hidden,
+            Input::Normed(norm) => {
+                norm.record(step, Rows::All, wanted.left(), &b.hidden, &b.normed, step.rows)?;
+                &b.normed
+            }
+            Input::Prepared => &b.normed,
+        };
+        let int12 = match (&self.input, wanted) {
+            (_, Wanted::Both) | (Input::Hidden, Wanted::One(Form::Int12)) => self.quantizer.record(step, f32)?,
+            _ => &b.normed,
+        };
+        Ok(Forms { f32, int12 })
     }
 
     /// Whether the sublayer's last dispatch adds its output to the residual stream itself.
@@ -205,11 +217,11 @@ impl Residual {
         }
     }
 
-    /// Records what comes after the sublayer.
+    /// Records what comes after the sublayer; `next` is what the one after it wants.
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn end(&self, step: &mut Recording<'_>) -> Result<()> {
+    pub(super) fn end(&self, step: &mut Recording<'_>, next: Wanted) -> Result<()> {
         let Output::Normed(norm) = &self.output else { return Ok(()) };
         let b = step.buffers;
         let mut arguments = vec![
@@ -220,9 +232,9 @@ impl Residual {
             ("params", &norm.params),
         ];
         if let Some(weight) = &norm.next_weight {
-            arguments.extend([("next_weight", weight), ("normed", &b.normed)]);
+            arguments.extend([("next_weight", weight), ("result", &b.normed)]);
         }
-        let next = if norm.next_weight.is_some() { Next::Rms } else { Next::None };
+        let next = if norm.next_weight.is_some() { Next::Rms(next.left()) } else { Next::None };
         let variant = norm_add::variant(next, &step.gpu.profile);
         step.dispatch("norm_add", &variant, &arguments, norm_add::grid(step.rows))
     }

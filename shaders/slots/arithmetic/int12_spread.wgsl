@@ -1,0 +1,84 @@
+//! slot weights codes batch
+//! use lib/int12
+// The same products as int12, with the same bits, for software adapters, where loads cost most and there is no instruction for
+// four products: the eight lanes of a subgroup load a block of activations together, and hand each other its columns. Products
+// and sums of codes are whole numbers below 2^24, which f32 holds exactly.
+
+@group(0) @binding(1) var<storage, read> x: array<vec2<u32>>;
+
+alias Sums = array<vec4<f32>, TILE>;
+alias Shares = array<vec4<f32>, TILE>;
+
+// The value of lane `i`, which WGSL wants to be a constant.
+fn of_lane(value: vec4<f32>, i: u32) -> vec4<f32> {
+    switch i {
+        case 0u: { return subgroupBroadcast(value, 0u); }
+        case 1u: { return subgroupBroadcast(value, 1u); }
+        case 2u: { return subgroupBroadcast(value, 2u); }
+        case 3u: { return subgroupBroadcast(value, 3u); }
+        case 4u: { return subgroupBroadcast(value, 4u); }
+        case 5u: { return subgroupBroadcast(value, 5u); }
+        case 6u: { return subgroupBroadcast(value, 6u); }
+        default: { return subgroupBroadcast(value, 7u); }
+    }
+}
+
+// Products of columns 4 i .. 4 i + 3, which lane `i` holds, in four rows.
+fn add_codes(sums: ptr<function, Sums>, shares: ptr<function, Shares>, b0: Block, b1: Block, b2: Block, b3: Block, i: u32) {
+    let w0 = vec4<f32>(unpack4xI8(codes4(b0, i)));
+    let w1 = vec4<f32>(unpack4xI8(codes4(b1, i)));
+    let w2 = vec4<f32>(unpack4xI8(codes4(b2, i)));
+    let w3 = vec4<f32>(unpack4xI8(codes4(b3, i)));
+    for (var t = 0u; t < TILE; t++) {
+        let v = of_lane((*shares)[t], i);
+        var sum = (*sums)[t];
+        sum = fma(vec4(w0.x, w1.x, w2.x, w3.x), vec4(v.x), sum);
+        sum = fma(vec4(w0.y, w1.y, w2.y, w3.y), vec4(v.y), sum);
+        sum = fma(vec4(w0.z, w1.z, w2.z, w3.z), vec4(v.z), sum);
+        sum = fma(vec4(w0.w, w1.w, w2.w, w3.w), vec4(v.w), sum);
+        (*sums)[t] = sum;
+    }
+}
+
+fn add_block(sums: ptr<function, Sums>, batch: Batch, group: u32, block: u32, lane: u32) {
+    let b0 = load_block(group, params.blocks, block, lane);
+    let b1 = load_block(group, params.blocks, block, lane + 8u);
+    let b2 = load_block(group, params.blocks, block, lane + 16u);
+    let b3 = load_block(group, params.blocks, block, lane + 24u);
+    var shares: Shares;
+    var about: array<u32, TILE>;
+    for (var t = 0u; t < TILE; t++) {
+        let pair = x[input_at(batch, t) + block * 8u + lane];
+        shares[t] = vec4<f32>(int12_codes(pair));
+        about[t] = pair.y;
+    }
+    var low: Sums;
+    add_codes(&low, &shares, b0, b1, b2, b3, 0u);
+    add_codes(&low, &shares, b0, b1, b2, b3, 1u);
+    add_codes(&low, &shares, b0, b1, b2, b3, 2u);
+    add_codes(&low, &shares, b0, b1, b2, b3, 3u);
+    var high: Sums;
+    if !HALVES {
+        high = low;
+    }
+    add_codes(&high, &shares, b0, b1, b2, b3, 4u);
+    add_codes(&high, &shares, b0, b1, b2, b3, 5u);
+    add_codes(&high, &shares, b0, b1, b2, b3, 6u);
+    add_codes(&high, &shares, b0, b1, b2, b3, 7u);
+    for (var t = 0u; t < TILE; t++) {
+        let scale = int12_scale(subgroupBroadcast(about[t], 0u), subgroupBroadcast(about[t], 1u));
+        let halves = int12_sums(subgroupBroadcast(about[t], 2u), subgroupBroadcast(about[t], 3u));
+        var l: vec4<f32>;
+        if HALVES {
+            l = low[t];
+        }
+        let h = high[t];
+        let term = vec4(
+            block_term(b0, vec2(l.x, h.x), halves),
+            block_term(b1, vec2(l.y, h.y), halves),
+            block_term(b2, vec2(l.z, h.z), halves),
+            block_term(b3, vec2(l.w, h.w), halves),
+        );
+        (*sums)[t] = fma(term, vec4(scale), (*sums)[t]);
+    }
+}
