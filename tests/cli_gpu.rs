@@ -95,3 +95,42 @@ fn a_table_follows_the_text() {
     assert!(rows[1..].iter().all(|row| row.starts_with('"') && row.contains(" %     1  \"")), "{table}");
     assert!(!text.contains('\x1b'), "{table}");
 }
+
+#[cfg(feature = "structured")]
+#[test]
+fn constrained_lines_get_outputs_that_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("prompts.jsonl");
+    let wishes = [
+        r#""choice": ["yes", "no", "perhaps"]"#,
+        r#""regex": "[ab]{3}-[0-9]{2}""#,
+        r#""json_schema": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "minItems": 3, "maxItems": 3}"#,
+        r#""grammar": {"gbnf": "root ::= \"x\" [yz] \"!\""}"#,
+        r#""regex": "(""#,
+        r#""choice": ["no"], "logprobs": 1"#,
+    ];
+    // What a model of random weights would say by itself fits nothing.
+    let prompt = r#""prompt_token_ids": [5, 6, 7, 8], "max_tokens": 40, "temperature": 1, "seed": 4"#;
+    let text: String = wishes.iter().map(|wish| format!("{{{prompt}, {wish}}}\n")).collect();
+    std::fs::write(&file, text).unwrap();
+    let output = octavo(&["--json", "--prompts", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("1 of 6 prompts failed"), "{said}");
+    let answers = lines(&output);
+    let text =
+        |index: usize| answers[index]["text"].as_str().unwrap_or_else(|| panic!("{}", answers[index])).to_owned();
+    assert!(["yes", "no", "perhaps"].contains(&text(0).as_str()), "{}", text(0));
+    let code = text(1);
+    let (letters, digits) = code.split_once('-').unwrap();
+    assert!(letters.len() == 3 && letters.chars().all(|c| "ab".contains(c)), "{code}");
+    assert!(digits.len() == 2 && digits.chars().all(|c| c.is_ascii_digit()), "{code}");
+    let digits: Vec<u8> = serde_json::from_str(&text(2)).unwrap();
+    assert!(digits.len() == 3 && digits.iter().all(|digit| *digit <= 9), "{digits:?}");
+    assert!(["xy!", "xz!"].contains(&text(3).as_str()), "{}", text(3));
+    assert!(answers[4]["error"].as_str().unwrap().contains("regex"), "{}", answers[4]);
+    // Log-probabilities are the model's own: of each token, those without a choice too.
+    let logprobs = answers[5]["logprobs"].as_array().unwrap();
+    let tokens: Vec<u64> = logprobs.iter().map(|found| found["token"].as_u64().unwrap()).collect();
+    assert_eq!((text(5).as_str(), tokens), ("no", ids(&answers[5]["token_ids"])));
+    assert!(answers[..4].iter().chain([&answers[5]]).all(|answer| answer["finish_reason"] == "stop"), "{answers:?}");
+}
