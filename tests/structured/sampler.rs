@@ -34,6 +34,20 @@ pub fn tiny() -> &'static Vocabulary {
     })
 }
 
+/// A SentencePiece vocabulary: words begin with their space, and bytes without a piece have tokens of their own.
+pub fn sentencepiece() -> &'static Vocabulary {
+    static SENTENCEPIECE: OnceLock<Vocabulary> = OnceLock::new();
+    SENTENCEPIECE.get_or_init(|| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text/llama-style.gguf");
+        Vocabulary::new("SentencePiece", &gguf(&path), &["</s>"])
+    })
+}
+
+fn gguf(path: &Path) -> TokenizerFile {
+    let file = GgufFile::new(FileBytes::map(path).unwrap()).unwrap();
+    text_files::from_gguf(file.metadata()).unwrap().tokenizer.unwrap()
+}
+
 /// `None` where the file is not.
 pub fn smollm2() -> Option<&'static Vocabulary> {
     static SMOLLM2: OnceLock<Option<Vocabulary>> = OnceLock::new();
@@ -47,16 +61,14 @@ pub fn smollm2() -> Option<&'static Vocabulary> {
             println!("SmolLM2 is not here, so only the tiny vocabulary is tested; `make demo` fetches it");
             return None;
         };
-        let file = GgufFile::new(FileBytes::map(&path).unwrap()).unwrap();
-        let files = text_files::from_gguf(file.metadata()).unwrap();
-        Some(Vocabulary::new("SmolLM2", &files.tokenizer.unwrap(), &["<|im_end|>"]))
+        Some(Vocabulary::new("SmolLM2", &gguf(&path), &["<|im_end|>"]))
     };
     SMOLLM2.get_or_init(open).as_ref()
 }
 
 /// Those that are here.
 pub fn vocabularies() -> impl Iterator<Item = &'static Vocabulary> {
-    std::iter::once(tiny()).chain(smollm2())
+    [tiny(), sentencepiece()].into_iter().chain(smollm2())
 }
 
 impl Vocabulary {

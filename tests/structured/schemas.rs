@@ -1,6 +1,6 @@
 //! JSON Schemas: every output parses and validates, and is no longer than its schema allows.
 
-use crate::sampler::{Vocabulary, smollm2, tiny};
+use crate::sampler::{Vocabulary, sentencepiece, smollm2, tiny};
 use octavo::sampling::{Constraint, Whitespace};
 use serde_json::{Value, json};
 
@@ -220,6 +220,11 @@ fn check_all(vocabulary: &Vocabulary, whitespace: Whitespace, seeds: u64) {
 #[test]
 fn outputs_of_the_tiny_vocabulary_fit_their_schemas() {
     check_all(tiny(), Whitespace::Compact, 4 * SEEDS);
+}
+
+#[test]
+fn outputs_of_a_sentencepiece_vocabulary_fit_their_schemas() {
+    check_all(sentencepiece(), Whitespace::Compact, SEEDS);
 }
 
 #[test]
