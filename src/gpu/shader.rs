@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     fn norm(slots: Vec<(&'static str, &'static str)>) -> Variant {
-        let slots = [vec![("norm", "rms")], slots].concat();
+        let slots = [vec![("norm", "rms"), ("rows_out", "f32")], slots].concat();
         Variant { kernel: "norm", slots, consts: vec![("GATHER", Const::Bool(false))], workgroup: [8, 1, 1] }
     }
 
