@@ -50,7 +50,10 @@ fn speeds_come_with_their_conditions_and_counts() {
 
 #[test]
 fn kernels_contexts_prefixes_and_encoding_are_measured() {
-    let kernels = line(&["kernels", "--variants", "--rows", "1,20", "--context", "30", "--repeats", "1"]);
+    let kernels = line(&["kernels", "--rows", "1,20", "--context", "30", "--repeats", "1"]);
+    let shapes = line(&["kernels", "--variants", "--rows", "1", "--repeats", "1"]);
+    let products = shapes["kernels"].as_array().unwrap().iter().filter(|line| line["kernel"] == "qkv");
+    assert!(products.count() > 1, "{shapes}");
     assert!(number(&kernels, "/peak/gflops") > 0.0 && number(&kernels, "/peak/read_gbytes") > 0.0);
     let rows: Vec<f64> = kernels["kernels"].as_array().unwrap().iter().map(|line| number(line, "/rows")).collect();
     assert!(rows.contains(&1.0) && rows.contains(&20.0));
