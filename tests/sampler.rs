@@ -80,16 +80,16 @@ fn draws_follow_the_recorded_distributions() {
                 (false, true) => (64, 32),
                 (true, true) => (16, 2),
             };
-            let draws = asked.unwrap_or(usual);
+            // One token needs few draws.
+            let draws = asked.filter(|_| case.distribution.len() > 1).unwrap_or(usual);
             let mut counts = vec![0; case.logits.len()];
             let mut rows = Case { name: case.name.clone(), logits: vec![case.logits.clone()], rows: Vec::new() };
             for first in (0..draws).step_by(batch) {
                 // One seed a row, as many sequences would have them.
                 let seeds = first..draws.min(first + batch as u64);
                 rows.rows = seeds.map(|seed| row_of(case, seed << 20 | 5)).collect();
-                let outputs = sampler::run(rig, &rows).unwrap_or_else(|e| panic!("{name}, {}: {e}", case.name));
-                for sampled in &outputs.sampled {
-                    counts[sampled.token as usize] += 1;
+                for token in sampler::draws(rig, &rows).unwrap_or_else(|e| panic!("{name}, {}: {e}", case.name)) {
+                    counts[token as usize] += 1;
                 }
             }
             let p = chi_square::p_value(&counts, &case.distribution);

@@ -113,7 +113,24 @@ impl<'a> Rig<'a> {
                 return Err(format!("two runs differ: output {index} word {at} is {a:#x}, then {b:#x}"));
             }
         }
-        let unguarded = first.iter().zip(outputs).enumerate().map(|(index, (found, output))| {
+        Self::unguarded(&first, outputs)
+    }
+
+    /// Runs `dispatches` once and returns the words of each output; for many runs whose results are counted.
+    ///
+    /// # Errors
+    /// The device failed, or memory around an output was written.
+    pub fn run_single(
+        &self,
+        dispatches: &[Dispatch<'_>],
+        outputs: &[&Output],
+    ) -> std::result::Result<Vec<Vec<u32>>, String> {
+        let found = self.run_once(dispatches, outputs).map_err(|error| error.to_string())?;
+        Self::unguarded(&found, outputs)
+    }
+
+    fn unguarded(found: &[Vec<u32>], outputs: &[&Output]) -> std::result::Result<Vec<Vec<u32>>, String> {
+        let unguarded = found.iter().zip(outputs).enumerate().map(|(index, (found, output))| {
             let (before, rest) = found.split_at(GUARD_WORDS);
             let (inner, after) = rest.split_at(output.words);
             let broken = before.iter().chain(after).position(|&word| word != GUARD);

@@ -6,8 +6,8 @@ use super::rig::{Dispatch, Rig, failed};
 use super::{Found, Outcome};
 use crate::base::TokenId;
 use crate::kernels::sample::{self as kernel, PARTIAL_BYTES, SampleParams, Sampled, VOCAB_BLOCK, sort_key};
+use crate::layout::StepHeader;
 use crate::layout::inputs::{BAD_LOGITS, ENTRIES_PER_SAMPLE, NONE, NOTHING_ALLOWED, SeqState};
-use crate::layout::{SideLayout, StepHeader};
 use crate::reference::process::{Request, processed};
 use crate::reference::tolerance::{bound, check_close};
 use crate::reference::{advance, sample, score};
@@ -106,20 +106,36 @@ impl Case {
         &self.logits[if self.logits.len() == 1 { 0 } else { index }]
     }
 
-    /// The sampler's memory of all rows' slots.
-    fn side(&self, side: &SideLayout) -> Vec<u32> {
-        let mut words = vec![0; side.stride() * self.rows.len()];
-        for (row, region) in self.rows.iter().zip(words.chunks_mut(side.stride())) {
+    /// The sampler's memory of all rows' slots, and in `header` where everything is: no wider than these rows need.
+    fn side(&self, header: &mut StepHeader) -> Vec<u32> {
+        let vocab_size = self.logits[0].len();
+        let longest = |words: fn(&Row) -> usize| self.rows.iter().map(words).max().unwrap_or(0);
+        let lists_at = longest(|row| row.history.len());
+        let mask_at = lists_at + longest(|row| row.lists.words());
+        let stride = mask_at + mask_words(vocab_size);
+        let mut words = vec![0; stride * self.rows.len()];
+        let mut lists = Vec::new();
+        for (row, region) in self.rows.iter().zip(words.chunks_mut(stride)) {
             region[..row.history.len()].copy_from_slice(&row.history);
-            let mut lists = Vec::new();
+            lists.clear();
             row.lists.write(&mut lists);
-            region[side.lists_at()..][..lists.len()].copy_from_slice(&lists);
-            if let Some(mask) = row.mask(side.vocab_size) {
-                region[side.mask_at()..].copy_from_slice(&mask);
+            region[lists_at..][..lists.len()].copy_from_slice(&lists);
+            if let Some(mask) = row.mask(vocab_size) {
+                region[mask_at..].copy_from_slice(&mask);
             }
         }
+        [header.side_stride, header.lists_at, header.mask_at] = [stride, lists_at, mask_at].map(|at| at as u32);
         words
     }
+}
+
+/// How often the same is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runs {
+    /// Where only results count.
+    Once,
+    /// Both must give the same bits.
+    Twice,
 }
 
 /// Runs the passes.
@@ -127,13 +143,23 @@ impl Case {
 /// # Errors
 /// The device failed, two runs differ, or memory around an output was written.
 pub fn run(rig: &Rig<'_>, case: &Case) -> Result<Outputs, String> {
+    run_passes(rig, case, Runs::Twice)
+}
+
+/// Runs the passes once, for many draws.
+///
+/// # Errors
+/// The device failed, or memory around an output was written.
+pub fn draws(rig: &Rig<'_>, case: &Case) -> Result<Vec<TokenId>, String> {
+    Ok(run_passes(rig, case, Runs::Once)?.sampled.iter().map(|sampled| sampled.token).collect())
+}
+
+fn run_passes(rig: &Rig<'_>, case: &Case, runs: Runs) -> Result<Outputs, String> {
     let vocab_size = case.logits[0].len();
     let block_count = vocab_size.div_ceil(VOCAB_BLOCK);
     let count = case.rows.len();
     // Rows share their logits by a stride of zero.
     let stride = if case.logits.len() == 1 { 0 } else { vocab_size };
-    let longest = case.rows.iter().map(|row| row.history.len()).max().unwrap_or(0);
-    let side = SideLayout { max_context: longest, vocab_size };
     let mut result_entries = count * ENTRIES_PER_SAMPLE;
     let mut entries: Vec<[u32; 4]> = Vec::with_capacity(count);
     for (row, index) in case.rows.iter().zip(0..) {
@@ -141,13 +167,8 @@ pub fn run(rig: &Rig<'_>, case: &Case) -> Result<Outputs, String> {
         entries.push([index, index, row.scored.unwrap_or(NONE), at]);
         result_entries += logprob_entries(row.wants(), vocab_size as u32) as usize;
     }
-    let header = StepHeader {
-        sample_count: count as u32,
-        side_stride: side.stride() as u32,
-        lists_at: side.lists_at() as u32,
-        mask_at: side.mask_at() as u32,
-        ..Default::default()
-    };
+    let mut header = StepHeader { sample_count: count as u32, ..Default::default() };
+    let side = case.side(&mut header);
     let rows: Vec<[u32; 4]> = case.rows.iter().enumerate().map(|(i, row)| [0, i as u32, row.position, 0]).collect();
     let model_logits = case.logits.concat();
     let params = SampleParams {
@@ -164,7 +185,7 @@ pub fn run(rig: &Rig<'_>, case: &Case) -> Result<Outputs, String> {
     let unwritten = vec![f32::from_bits(u32::MAX); count * vocab_size];
     let logits = rig.output(&[&model_logits[..], &unwritten].concat()).map_err(failed)?;
     let rows = rig.input(&rows).map_err(failed)?;
-    let side = rig.input(&case.side(&side)).map_err(failed)?;
+    let side = rig.input(&side).map_err(failed)?;
     let params = rig.params(&params).map_err(failed)?;
     let slots = rig.output(&states).map_err(failed)?;
     let partials = rig.output(&vec![u32::MAX; count * block_count * PARTIAL_BYTES / 4]).map_err(failed)?;
@@ -212,7 +233,11 @@ pub fn run(rig: &Rig<'_>, case: &Case) -> Result<Outputs, String> {
             grid: kernel::row_grid(count + 1),
         });
     }
-    let found = rig.run(&dispatches, &[&sampled, &slots, &logits])?;
+    let outputs = [&sampled, &slots, &logits];
+    let found = match runs {
+        Runs::Once => rig.run_single(&dispatches, &outputs)?,
+        Runs::Twice => rig.run(&dispatches, &outputs)?,
+    };
     let (samples, rest) = found[0].split_at(count * ENTRIES_PER_SAMPLE * 2);
     let mut rest: &[[u32; 2]] = bytemuck::cast_slice(rest);
     let entries = case.rows.iter().map(|row| {

@@ -78,20 +78,6 @@ impl Sizes {
                 config.max_num_batched_tokens, profile.name
             )));
         }
-        let side_bytes = |sizes: &Self| (config.max_num_seqs * sizes.side.stride() * 4) as u64;
-        let most_side = profile.max_binding.min(profile.max_buffer);
-        if config.context == ContextChoice::Asked && side_bytes(&sizes(config.max_model_len, 0)) > most_side {
-            let side = sizes(config.max_model_len, 0).side;
-            return Err(Error::config(format!(
-                "max_num_seqs is {} and max_model_len {}, for which the sampler keeps {} bytes of tokens, lists and masks in one \
-                 binding; {} takes {most_side}: lower the first to {} or the second",
-                config.max_num_seqs,
-                config.max_model_len,
-                side_bytes(&sizes(config.max_model_len, 0)),
-                profile.name,
-                (most_side / (4 * side.stride() as u64)).max(1)
-            )));
-        }
         let block_bytes = config.kv_bytes_per_token * BLOCK_TOKENS as u64;
         // K and V of a layer are one binding each.
         let widest = spec.layers.iter().map(|layer| layer.attn.kv_width()).max().unwrap_or(1);

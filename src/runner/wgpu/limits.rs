@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::attention;
 use crate::kernels::experts::MOST_EXPERTS;
+use crate::layout::SideLayout;
 use crate::model::files::ModelFiles;
 use crate::model::spec::{MlpKind, ModelSpec, NormKind};
 use crate::weights::pack::device_bytes;
@@ -15,11 +16,35 @@ pub(super) fn weight_bytes(files: &ModelFiles, quantize: Option<DType>) -> u64 {
     files.tensors.infos().map(|info| device_bytes(info, quantize)).sum()
 }
 
-/// Shortens the context to what the attention kernel can walk on this adapter.
+/// Shortens the context to what the attention kernel can walk on this adapter, and to that of which the sampler can keep the tokens
+/// of all slots in one binding.
 ///
 /// # Errors
-/// The user asked for a longer one.
+/// The user asked for a longer one, or there are too many slots for any.
 pub(super) fn limit_context(spec: &ModelSpec, config: &EngineConfig, gpu: &Gpu) -> Result<EngineConfig> {
+    let config = &limit_by_attention(spec, config, gpu)?;
+    let profile = &gpu.profile;
+    let region = SideLayout { max_context: 0, vocab_size: spec.vocab_size };
+    let words = profile.max_binding.min(profile.max_buffer) as usize / 4;
+    let fits = |slots: usize| (words / slots.max(1)).saturating_sub(region.stride());
+    let (longest, slots) = (fits(config.max_num_seqs), config.max_num_seqs);
+    if config.max_model_len <= longest {
+        return Ok(config.clone());
+    }
+    // Of at least half of what was wanted: nobody is served by a context of a few tokens.
+    if config.context == ContextChoice::Asked || longest < config.max_model_len / 2 {
+        let fewer = (words / (region.stride() + config.max_model_len)).max(1);
+        return Err(Error::config(format!(
+            "max_num_seqs is {slots} with a context of {}, but the sampler keeps the tokens, lists and masks of all sequences in \
+             one binding, and {} has room for {longest} tokens each; lower max_num_seqs to {fewer}, or max_model_len",
+            config.max_model_len, profile.name
+        )));
+    }
+    log::warn!("the context is limited to {longest} tokens, so that {slots} sequences fit into a binding");
+    Ok(EngineConfig { max_model_len: longest, ..config.clone() })
+}
+
+fn limit_by_attention(spec: &ModelSpec, config: &EngineConfig, gpu: &Gpu) -> Result<EngineConfig> {
     let limits = spec
         .layers
         .iter()
@@ -95,6 +120,8 @@ pub(super) fn widest_window(spec: &ModelSpec, max_model_len: usize) -> Option<u3
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::EngineOptions;
+    use crate::gpu::{DeviceKind, Profile};
     use crate::model::spec::{AttnSpec, LayerSpec, MlpSpec, NormSpec};
 
     fn spec(windows: &[Option<usize>]) -> ModelSpec {
@@ -124,6 +151,24 @@ mod tests {
         assert_eq!(widest_window(&spec(&[Some(24), None]), 512), None);
         // A window of the whole context is none.
         assert_eq!(widest_window(&spec(&[Some(24), Some(512)]), 512), None);
+    }
+
+    #[test]
+    fn sequences_share_the_memory_of_the_sampler() {
+        let gpu = Gpu::noop(Profile::baseline(DeviceKind::Discrete));
+        let model = ModelSpec { max_position_embeddings: 100_000, ..spec(&[None]) };
+        let config = |max_num_seqs, max_model_len| {
+            let options =
+                EngineOptions { max_num_seqs, max_model_len, max_num_batched_tokens: 8192, ..EngineOptions::default() };
+            limit_context(&model, &EngineConfig::new(options, &model).unwrap(), &gpu)
+        };
+        // 128 MiB hold 2^25 words; a slot takes 4,097 and its context.
+        assert_eq!(config(64, Some(100_000)).unwrap().max_model_len, 100_000);
+        assert_eq!(config(400, None).unwrap().max_model_len, (1 << 25) / 400 - 4097);
+        let message = config(400, Some(100_000)).unwrap_err().to_string();
+        assert!(message.contains("max_num_seqs is 400") && message.contains("lower max_num_seqs to 322"), "{message}");
+        let message = config(8000, None).unwrap_err().to_string();
+        assert!(message.contains("room for 97 tokens each"), "{message}");
     }
 
     #[test]
