@@ -157,6 +157,7 @@ fn choices(profile: &Profile) -> Vec<Choice> {
     let spec = matmul::Spec {
         dtype: octavo::base::DType::Q4_0,
         form: Form::Int12,
+        normed: false,
         epilogue: matmul::Epilogue::Store,
         batch: matmul::Batch::Rows,
     };
