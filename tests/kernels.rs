@@ -81,7 +81,7 @@ const ROWS: usize = 45;
 
 /// Formats and tiles that a device tries; checked shaders are the same text, so a few of each suffice.
 fn matmul_specs(device: &Device) -> Vec<(matmul::Spec, u32)> {
-    let spec = |dtype, form, epilogue| matmul::Spec { dtype, form, epilogue, batch: Batch::Rows };
+    let spec = |dtype, form, epilogue| matmul::Spec { dtype, form, normed: false, epilogue, batch: Batch::Rows };
     let gated = Epilogue::ActMul(Activation::Silu);
     let forms =
         || DType::ALL.into_iter().flat_map(|dtype| self_test::forms(dtype).into_iter().map(move |form| (dtype, form)));
@@ -98,6 +98,8 @@ fn matmul_specs(device: &Device) -> Vec<(matmul::Spec, u32)> {
             specs.extend(tiles.iter().map(|&tile| (spec(dtype, form, Epilogue::Store), tile)));
         }
         specs.extend(DType::ALL.map(|dtype| (spec(dtype, Form::F32, gated), 2)));
+        let normed = matmul::Spec { normed: true, ..spec(DType::Q4_1, Form::Int12, Epilogue::Bias) };
+        specs.extend([1, 4, 8].map(|tile| (normed, tile)));
         for (form, tile) in [(Form::F32, 1), (Form::F32, 4), (Form::F32, 8), (Form::Int12, 2)] {
             specs.extend(Epilogue::ALL.map(|epilogue| (spec(DType::Q5_1, form, epilogue), tile)));
         }
@@ -150,7 +152,13 @@ fn products_of_whole_numbers_have_the_same_bits_in_either_arithmetic() {
             device.gpu.profile.subgroups = sizes.clone().filter(|_| subgroups);
             let rig = &Rig::new(&device.gpu);
             let one = |(dtype, tile)| {
-                let spec = matmul::Spec { dtype, form: Form::Int12, epilogue: Epilogue::Store, batch: Batch::Rows };
+                let spec = matmul::Spec {
+                    dtype,
+                    form: Form::Int12,
+                    normed: true,
+                    epilogue: Epilogue::Store,
+                    batch: Batch::Rows,
+                };
                 let outcome = matrix::matmul(rig, &spec, tile, &shape, Spread::Heavy);
                 (matmul::variant(&spec, tile, &rig.gpu.profile), bits(&device, &(dtype, tile), outcome))
             };
@@ -172,7 +180,7 @@ fn products_in_segments_have_the_same_bits_for_every_tile() {
     for mut device in devices() {
         // The wide workgroup of a card, with segments of a sum in different lanes, on whatever there is.
         device.gpu.profile.kind = DeviceKind::Discrete;
-        let spec = |dtype, form, epilogue| matmul::Spec { dtype, form, epilogue, batch: Batch::Rows };
+        let spec = |dtype, form, epilogue| matmul::Spec { dtype, form, normed: false, epilogue, batch: Batch::Rows };
         let mut specs = Vec::new();
         for (dtype, form) in [
             (DType::F32, Form::F32),
@@ -184,6 +192,11 @@ fn products_in_segments_have_the_same_bits_for_every_tile() {
         ] {
             let tiles: &[u32] = if device.mode == ShaderMode::Trusted { &[1, 2, 4] } else { &[2] };
             specs.extend(tiles.iter().map(|&tile| (spec(dtype, form, Epilogue::Store), tile)));
+        }
+        let normed = matmul::Spec { normed: true, ..spec(DType::Q4_1, Form::Int12, Epilogue::Store) };
+        specs.extend([1, 4].map(|tile| (normed, tile)));
+        for epilogue in [Epilogue::AddLeft, Epilogue::ActMulInt12(Activation::Silu)] {
+            specs.extend([1, 4].map(|tile| (spec(DType::Q4_1, Form::Int12, epilogue), tile)));
         }
         for form in [Form::F32, Form::Int12] {
             specs.push((spec(DType::Q8_0, form, Epilogue::ActMul(Activation::Silu)), 1));
@@ -207,7 +220,7 @@ fn products_have_the_same_bits_in_every_shape_that_may_be_chosen() {
                 device.gpu.profile.products = Some(shape);
                 let rig = &Rig::new(&device.gpu);
                 let run = |dtype, form, epilogue, tile, tokens| {
-                    let spec = matmul::Spec { dtype, form, epilogue, batch: Batch::Rows };
+                    let spec = matmul::Spec { dtype, form, normed: false, epilogue, batch: Batch::Rows };
                     let sizes = Shape { tokens, rows: 300, blocks: 11, shards: 2 };
                     bits(&device, &(shape, tile), matrix::matmul(rig, &spec, tile, &sizes, Spread::Heavy))
                 };
@@ -424,9 +437,11 @@ fn mixtures(device: &Device, rig: &Rig<'_>) -> Vec<Vec<u32>> {
         (DType::Q8_0, Form::F32, Epilogue::Store, false),
         (DType::Q4_1, Form::Int12, Epilogue::ActMul(Activation::Silu), true),
         (DType::Q5_0, Form::Int12, Epilogue::Store, false),
+        (DType::Q4_0, Form::Int12, Epilogue::ActMulInt12(Activation::Silu), true),
     ] {
         let run = |rows, tile, shards| {
-            let shape = self_test::experts::Shape { rows, outputs: 45, blocks: 3, shards, shared_input };
+            let outputs = if epilogue.leaves() { 64 } else { 45 };
+            let shape = self_test::experts::Shape { rows, outputs, blocks: 3, shards, shared_input };
             let outcome = self_test::experts::product(rig, &spec, (dtype, form), epilogue, tile, &shape);
             bits(device, &(dtype, epilogue, tile, shape), outcome)
         };

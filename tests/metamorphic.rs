@@ -402,4 +402,23 @@ fn the_dispatches_of_a_step_are_counted() {
         let expected = AROUND + per_layer * files.spec.layers.len() + besides;
         assert_eq!(runner.info().dispatches_per_step as usize, expected, "{model}: {:?}", runner.census());
     }
+    // Quantised weights: products leave their rows for the next ones, norms and all but for that before the first layer.
+    for (model, dtype, per_layer, besides) in [
+        ("tiny-llama", DType::Q4_1, 6, 1),
+        ("tiny-qwen3", DType::Q8_0, 6, 1),
+        ("tiny-phi3", DType::Q4_0, 6, 1),
+        // A plane of high bits takes the binding that the weight of the next norm would need.
+        ("tiny-llama", DType::Q5_0, 8, 0),
+        // Norms after a sublayer, which need whole rows.
+        ("tiny-gemma3", DType::Q4_1, 8, 1),
+    ] {
+        let files = ModelFiles::open(&golden::path(model)).unwrap();
+        let context = files.spec.max_position_embeddings.min(CONTEXT);
+        let options = EngineOptions { max_model_len: Some(context), quantize: Some(dtype), ..options() };
+        let runner = load(&files, options);
+        // Attention leaves blocks of 32 columns only where heads have whole ones.
+        let per_layer = per_layer + usize::from(!files.spec.layers[0].attn.head_dim.is_multiple_of(32));
+        let expected = AROUND + per_layer * files.spec.layers.len() + besides;
+        assert_eq!(runner.info().dispatches_per_step as usize, expected, "{model}, {dtype}: {:?}", runner.census());
+    }
 }

@@ -5,6 +5,8 @@
 // Eight lanes own a group of 32 output rows, four rows each, and hold a tile of TILE tokens in registers. Columns are cut
 // into params.segments segments; each is summed from its first block to its last, and segments are added in order. So an
 // output has the same bits whatever TILE and SEGMENT_LANES are and however many tokens there are.
+//
+// With NORMED the rows lack the factor of their root-mean-square norm (see slots/epilogue/add_left), and sums get it in the end.
 
 struct MatmulParams {
     blocks: u32,          // blocks of 32 columns
@@ -20,9 +22,9 @@ struct MatmulParams {
     expert_count: u32,
     pairs_per_input: u32, // and how many pairs in a row read the same row of x
     cap: f32,             // of a soft limit
+    norm_eps: f32,        // of the norm whose factor rows still lack
 }
 
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;
 @group(0) @binding(3) var<uniform> params: MatmulParams;
 
 var<workgroup> partial: array<vec4<f32>, WG_X * SEGMENT_LANES * select(1u, TILE, SEGMENT_LANES > 1u)>;
@@ -68,11 +70,23 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
         }
     }
+    if NORMED {
+        if SEGMENT_LANES > 1u {
+            add_squares(batch);
+        }
+        for (var t = 0u; t < TILE; t++) {
+            total[t] *= inverseSqrt(squares[t] / f32(params.blocks * 32u) + params.norm_eps);
+        }
+    }
     if group < params.group_count && local.y == 0u {
         for (var t = 0u; t < TILE; t++) {
             if t < batch.count {
-                finish(output_row(batch, t), group * 32u + lane, total[t]);
+                finish(t, output_row(batch, t), group * 32u + lane, total[t]);
             }
         }
+    }
+    if LEAVES {
+        workgroupBarrier();
+        leave(batch, workgroup.x * (WG_X / 8u), local.y * WG_X + local.x);
     }
 }

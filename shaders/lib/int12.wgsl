@@ -4,7 +4,8 @@
 // A block is eight pairs of words. The first word of pair i holds the upper eight bits of the codes of columns 4 i .. 4 i + 3, a
 // signed byte each; the lower half of the second word their lower four bits, in the order of columns 4 i, 4 i + 2, 4 i + 1,
 // 4 i + 3, so that two masks spread them over bytes. The upper half of the second word is about the block: in pairs 0 and 1 the
-// halves of the scale (f32), in pairs 2 and 3 the sums of the codes of its first and of its second half, and zero in the others.
+// halves of the scale (f32), in pairs 2 and 3 the sums of the codes of its first and of its second half, and zero in the others,
+// but for rows that lack the factor of their norm: there pairs 4 and 5 hold the sum of the squares of the block before the norm.
 // Mirror: src/quant/int12_rows.rs.
 
 alias Int12Block = array<vec2<u32>, 8>;
@@ -18,8 +19,8 @@ fn int12_codes(pair: vec2<u32>) -> vec4<i32> {
     return (unpack4xI8(pair.x) << vec4(4u)) | lower;
 }
 
-// From the second words of pairs 0 and 1.
-fn int12_scale(first: u32, second: u32) -> f32 {
+// From the second words of pairs 0 and 1, or the sum of squares from those of pairs 4 and 5.
+fn int12_number(first: u32, second: u32) -> f32 {
     return bitcast<f32>((first >> 16u) | (second & 0xffff0000u));
 }
 

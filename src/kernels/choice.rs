@@ -71,6 +71,7 @@ fn products(profile: &Profile) -> Choice {
     let spec = matmul::Spec {
         dtype: DType::Q4_0,
         form: Form::Int12,
+        normed: false,
         epilogue: matmul::Epilogue::Store,
         batch: matmul::Batch::Rows,
     };

@@ -18,6 +18,8 @@ pub struct Spec {
     pub dtype: DType,
     /// How its activations stand; [`Form::Int12`] only for formats with whole codes.
     pub form: Form,
+    /// Whether its rows are those that [`Epilogue::AddLeft`] left, and lack the factor of their norm.
+    pub normed: bool,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
     /// Which rows are multiplied.
@@ -60,13 +62,17 @@ pub enum Epilogue {
     AddBias,
     /// `activation(gate) * up` of a matrix that holds both.
     ActMul(Activation),
+    /// The same, left as [`Form::Int12`] for the next product; every shard must begin and end with a whole block of 32 outputs.
+    ActMulInt12(Activation),
+    /// Added to the output, whose new rows are left as [`Form::Int12`] for a [normed](Spec::normed) product.
+    AddLeft,
     /// Softly limited to [`MatmulParams::cap`]: the logits of models that cap them.
     SoftCap,
 }
 
 impl Epilogue {
     /// Every epilogue.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Store,
         Self::Bias,
         Self::BiasAct(Activation::Silu),
@@ -75,6 +81,9 @@ impl Epilogue {
         Self::AddBias,
         Self::ActMul(Activation::Silu),
         Self::ActMul(Activation::GeluTanh),
+        Self::ActMulInt12(Activation::Silu),
+        Self::ActMulInt12(Activation::GeluTanh),
+        Self::AddLeft,
         Self::SoftCap,
     ];
 
@@ -86,6 +95,8 @@ impl Epilogue {
             Self::Add => "add",
             Self::AddBias => "add_bias",
             Self::ActMul(_) => "act_mul",
+            Self::ActMulInt12(_) => "act_mul_int12",
+            Self::AddLeft => "add_left",
             Self::SoftCap => "soft_cap",
         }
     }
@@ -93,9 +104,19 @@ impl Epilogue {
     /// The activation, if there is one.
     pub const fn activation(self) -> Option<Activation> {
         match self {
-            Self::BiasAct(activation) | Self::ActMul(activation) => Some(activation),
+            Self::BiasAct(activation) | Self::ActMul(activation) | Self::ActMulInt12(activation) => Some(activation),
             _ => None,
         }
+    }
+
+    /// Whether rows are left for the next product, in whole blocks of 32 columns.
+    pub const fn leaves(self) -> bool {
+        matches!(self, Self::ActMulInt12(_) | Self::AddLeft)
+    }
+
+    /// Whether the matrix holds gate and up.
+    pub const fn is_gated(self) -> bool {
+        matches!(self, Self::ActMul(_) | Self::ActMulInt12(_))
     }
 
     /// Whether a bias is bound.
@@ -137,6 +158,8 @@ pub struct MatmulParams {
     pub pairs_per_input: u32,
     /// What sums are softly limited to.
     pub cap: f32,
+    /// Added to the mean square of rows that lack the factor of their norm.
+    pub norm_eps: f32,
 }
 
 /// Segments into which a sum over `blocks` blocks is cut: enough that a single token fills a GPU, one on software adapters,
@@ -158,8 +181,13 @@ fn segment_lanes(tile: u32, profile: &Profile) -> u32 {
     if tile < 4 { product_shape(profile).segment_lanes } else { 1 }
 }
 
-fn row_lanes(profile: &Profile) -> u32 {
-    8 * product_shape(profile).groups
+/// Lanes along rows: at least those of a block that is left.
+fn row_lanes(epilogue: Epilogue, profile: &Profile) -> u32 {
+    let lanes = 8 * product_shape(profile).groups;
+    match epilogue {
+        Epilogue::ActMulInt12(_) => lanes.max(16),
+        _ => lanes,
+    }
 }
 
 /// The slot file for activations of a form. MEASURED on lavapipe, where a load in a loop costs as much as forty products, and there
@@ -189,34 +217,38 @@ pub fn variant(spec: &Spec, tile: u32, profile: &Profile) -> Variant {
     Variant {
         kernel: "matmul",
         slots,
-        consts: vec![("TILE", Const::U32(tile)), ("SEGMENT_LANES", Const::U32(segment_lanes))],
-        workgroup: [row_lanes(profile), segment_lanes, 1],
+        consts: vec![
+            ("TILE", Const::U32(tile)),
+            ("SEGMENT_LANES", Const::U32(segment_lanes)),
+            ("NORMED", Const::Bool(spec.normed)),
+        ],
+        workgroup: [row_lanes(spec.epilogue, profile), segment_lanes, 1],
     }
 }
 
 /// Workgroups for `groups` groups of rows and `tokens` tokens.
-pub fn grid(groups: usize, tokens: usize, tile: u32, profile: &Profile) -> [u32; 3] {
-    tile_grid(groups, tokens.div_ceil(tile as usize), profile)
+pub fn grid(epilogue: Epilogue, groups: usize, tokens: usize, tile: u32, profile: &Profile) -> [u32; 3] {
+    tile_grid(epilogue, groups, tokens.div_ceil(tile as usize), profile)
 }
 
 /// Workgroups for `groups` groups of rows and `tiles` tiles of tokens.
-pub fn tile_grid(groups: usize, tiles: usize, profile: &Profile) -> [u32; 3] {
-    let groups_per_workgroup = row_lanes(profile) as usize / 8;
+pub fn tile_grid(epilogue: Epilogue, groups: usize, tiles: usize, profile: &Profile) -> [u32; 3] {
+    let groups_per_workgroup = row_lanes(epilogue, profile) as usize / 8;
     [groups.div_ceil(groups_per_workgroup) as u32, tiles as u32, 1]
 }
 
 /// Every format in every tile, and every epilogue and batch in some formats.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let mut variants = Vec::new();
+    let gated = Epilogue::ActMul(Activation::Silu);
     let mut add = |dtype: DType, epilogue, batch, tiles: &[u32]| {
         for form in [Form::F32, Form::Int12] {
-            let spec = Spec { dtype, form, epilogue, batch };
+            let spec = Spec { dtype, form, normed: form == Form::Int12 && epilogue == gated, epilogue, batch };
             if form == Form::F32 || dtype.has_whole_codes() {
                 variants.extend(tiles.iter().map(|&tile| variant(&spec, tile, profile)));
             }
         }
     };
-    let gated = Epilogue::ActMul(Activation::Silu);
     for dtype in DType::ALL {
         add(dtype, Epilogue::Store, Batch::Rows, &TILES);
         add(dtype, gated, Batch::Rows, &[8]);
@@ -227,6 +259,7 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
         }
         add(dtype, Epilogue::SoftCap, Batch::Samples, &TILES);
         add(dtype, gated, Batch::Experts, &TILES);
+        add(dtype, Epilogue::ActMulInt12(Activation::Silu), Batch::Experts, &[1, 4]);
         add(dtype, Epilogue::Store, Batch::Experts, &TILES);
     }
     variants
@@ -244,8 +277,9 @@ mod tests {
     #[test]
     fn grids_at_the_edges() {
         let cpu = Profile::baseline(DeviceKind::Cpu);
-        assert_eq!(grid(0, 1, 1, &cpu), [0, 1, 1]);
-        assert_eq!(grid(49, 9, 8, &cpu), [49, 2, 1]);
-        assert_eq!(grid(49, 9, 8, &Profile::cuda_class()), [13, 2, 1]);
+        assert_eq!(grid(Epilogue::Store, 0, 1, 1, &cpu), [0, 1, 1]);
+        assert_eq!(grid(Epilogue::Store, 49, 9, 8, &cpu), [49, 2, 1]);
+        assert_eq!(grid(Epilogue::ActMulInt12(Activation::Silu), 49, 9, 8, &cpu), [25, 2, 1]);
+        assert_eq!(grid(Epilogue::Store, 49, 9, 8, &Profile::cuda_class()), [13, 2, 1]);
     }
 }

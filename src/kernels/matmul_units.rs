@@ -23,7 +23,7 @@ const GROUPS: u32 = 2;
 /// adapters with matrix units; f32 weights would lose precision; experts have too few rows each.
 pub fn runs(spec: &Spec, profile: &Profile) -> bool {
     let format = matches!(spec.dtype, DType::F16 | DType::BF16);
-    profile.matrix.is_some() && format && spec.batch != Batch::Experts
+    profile.matrix.is_some() && format && spec.batch != Batch::Experts && !spec.normed && !spec.epilogue.leaves()
 }
 
 /// The variant for `spec` with tiles of `matrix`.
@@ -47,9 +47,16 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let Some(matrix) = profile.matrix else { return Vec::new() };
     let mut variants = Vec::new();
     for dtype in [DType::F16, DType::BF16] {
-        let rows = Epilogue::ALL.map(|epilogue| Spec { dtype, form: Form::F32, epilogue, batch: Batch::Rows });
-        let samples = Spec { dtype, form: Form::F32, epilogue: Epilogue::SoftCap, batch: Batch::Samples };
-        variants.extend(rows.iter().chain([&samples]).map(|spec| variant(spec, matrix)));
+        let rows = Epilogue::ALL.into_iter().filter(|epilogue| !epilogue.leaves()).map(|epilogue| Spec {
+            dtype,
+            form: Form::F32,
+            normed: false,
+            epilogue,
+            batch: Batch::Rows,
+        });
+        let samples =
+            Spec { dtype, form: Form::F32, normed: false, epilogue: Epilogue::SoftCap, batch: Batch::Samples };
+        variants.extend(rows.chain([samples]).map(|spec| variant(&spec, matrix)));
     }
     variants
 }
@@ -66,7 +73,8 @@ const CHECK_TOKENS: usize = 34;
 /// or the device failed.
 pub fn check(gpu: &Gpu) -> Result<()> {
     let Some(matrix) = gpu.profile.matrix else { return Ok(()) };
-    let spec = Spec { dtype: DType::F16, form: Form::F32, epilogue: Epilogue::Store, batch: Batch::Rows };
+    let spec =
+        Spec { dtype: DType::F16, form: Form::F32, normed: false, epilogue: Epilogue::Store, batch: Batch::Rows };
     let rows = CHECK_GROUPS * 32;
     let number = |index: u32, salt: u32| philox2x32([index, 0x7e57], salt)[0];
     // Halves between -1 and 1 in pairs: the exponent of 2^-1, or less.
@@ -102,7 +110,10 @@ pub fn check(gpu: &Gpu) -> Result<()> {
     let params = filled(bytemuck::bytes_of(&params), Use::Uniform)?;
     let tile = matmul::tile(CHECK_TOKENS);
     let ways = [
-        (matmul::variant(&spec, tile, &gpu.profile), matmul::grid(CHECK_GROUPS, CHECK_TOKENS, tile, &gpu.profile)),
+        (
+            matmul::variant(&spec, tile, &gpu.profile),
+            matmul::grid(spec.epilogue, CHECK_GROUPS, CHECK_TOKENS, tile, &gpu.profile),
+        ),
         (variant(&spec, matrix), grid(CHECK_GROUPS, CHECK_TOKENS)),
     ];
     let mut found = Vec::new();
@@ -148,7 +159,7 @@ mod tests {
 
     #[test]
     fn units_serve_halves_of_all_rows_or_nothing() {
-        let spec = |dtype, batch| Spec { dtype, form: Form::F32, epilogue: Epilogue::Store, batch };
+        let spec = |dtype, batch| Spec { dtype, form: Form::F32, normed: false, epilogue: Epilogue::Store, batch };
         let mut profile = Profile::cuda_class();
         assert!(!runs(&spec(DType::F16, Batch::Rows), &profile));
         profile.matrix = Some(MatrixTile::Sixteen);

@@ -64,7 +64,7 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     for dtype in DType::ALL {
         let shape = matrix::Shape { tokens: 3, rows: 45, blocks: 4, shards: 2 };
         for form in forms(dtype) {
-            let spec = matmul::Spec { dtype, form, epilogue: Epilogue::Store, batch: Batch::Rows };
+            let spec = matmul::Spec { dtype, form, normed: false, epilogue: Epilogue::Store, batch: Batch::Rows };
             for tile in [1, 4] {
                 let outcome = matrix::matmul(rig, &spec, tile, &shape, Spread::Heavy);
                 note("matmul", format!("{dtype}, {form:?}, tile of {tile}"), outcome);
@@ -75,7 +75,8 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     let shape = matrix::Shape { tokens: 9, rows: 32, blocks: 2, shards: 1 };
     for epilogue in Epilogue::ALL {
         for form in [Form::F32, Form::Int12] {
-            let spec = matmul::Spec { dtype: DType::Q8_0, form, epilogue, batch: Batch::Rows };
+            let normed = form == Form::Int12;
+            let spec = matmul::Spec { dtype: DType::Q8_0, form, normed, epilogue, batch: Batch::Rows };
             let outcome = matrix::matmul(rig, &spec, 8, &shape, Spread::Plain);
             note("matmul", format!("q8_0, {form:?}, {epilogue:?}"), outcome);
         }

@@ -5,7 +5,8 @@
 //! A block is eight pairs of words. The first word of pair i holds the upper eight bits of the codes of columns 4 i .. 4 i + 3, a
 //! signed byte each; the lower half of the second word their lower four bits, in the order of columns 4 i, 4 i + 2, 4 i + 1,
 //! 4 i + 3. The upper half of the second word is about the block: in pairs 0 and 1 the halves of the scale (f32), in pairs 2 and 3
-//! the sums of the codes of its first and of its second half, and zero in the others. Mirror: shaders/lib/int12.wgsl.
+//! the sums of the codes of its first and of its second half, and zero in the others, but for rows that lack the factor of their
+//! norm: there pairs 4 and 5 hold the sum of the squares of the block before the norm. Mirror: shaders/lib/int12.wgsl.
 
 use super::BLOCK_COLUMNS;
 
@@ -28,6 +29,8 @@ pub struct Int12Block {
     pub scale: f32,
     /// Multiples of the scale, from -2047 to 2047.
     pub codes: [i16; BLOCK_COLUMNS],
+    /// Sum of the squares of what stood here before a norm whose factor is still missing; else 0.
+    pub squares: f32,
 }
 
 impl Int12Block {
@@ -35,11 +38,11 @@ impl Int12Block {
     pub fn new(values: &[f32; BLOCK_COLUMNS]) -> Self {
         let size = values.iter().fold(0.0, |size: f32, value| size.max(value.abs()));
         if size < SMALLEST {
-            return Self { scale: 0.0, codes: [0; BLOCK_COLUMNS] };
+            return Self { scale: 0.0, codes: [0; BLOCK_COLUMNS], squares: 0.0 };
         }
         let inverse = f32::from(LARGEST_CODE) / size;
         let scale = size / f32::from(LARGEST_CODE);
-        Self { scale, codes: values.map(|value| (value * inverse).round_ties_even() as i16) }
+        Self { scale, codes: values.map(|value| (value * inverse).round_ties_even() as i16), squares: 0.0 }
     }
 
     /// The block of these words, which are taken to be well formed.
@@ -49,7 +52,8 @@ impl Int12Block {
             let upper = i16::from(words[pair].to_le_bytes()[byte] as i8);
             upper << 4 | (words[pair + 1] >> LOWER_BITS[byte] & 15) as i16
         });
-        Self { scale: f32::from_bits(words[1] >> 16 | words[3] & 0xffff_0000), codes }
+        let number = |pair: usize| f32::from_bits(words[2 * pair + 1] >> 16 | words[2 * pair + 3] & 0xffff_0000);
+        Self { scale: number(0), codes, squares: number(4) }
     }
 
     /// The block as it stands in memory.
@@ -62,8 +66,9 @@ impl Int12Block {
         }
         let (first, second) = self.codes.split_at(BLOCK_COLUMNS / 2);
         let sum = |codes: &[i16]| codes.iter().sum::<i16>() as u16;
-        let scale = self.scale.to_bits();
-        for (pair, half) in [scale as u16, (scale >> 16) as u16, sum(first), sum(second)].into_iter().enumerate() {
+        let halves = |number: f32| [number.to_bits() as u16, (number.to_bits() >> 16) as u16];
+        let ([a, b], [c, d]) = (halves(self.scale), halves(self.squares));
+        for (pair, half) in [a, b, sum(first), sum(second), c, d].into_iter().enumerate() {
             words[2 * pair + 1] |= u32::from(half) << 16;
         }
         words
@@ -106,17 +111,18 @@ mod tests {
 
     #[test]
     fn words_hold_codes_scale_and_sums() {
-        let block = Int12Block { scale: 0.3, codes: std::array::from_fn(|column| 100 * column as i16 - 2000) };
+        let codes = std::array::from_fn(|column| 100 * column as i16 - 2000);
+        let block = Int12Block { scale: 0.3, codes, squares: 7.5 };
         let words = block.words();
         // -1600 is -100 sixteens; -1500 is -94 sixteens and 4, -1400 -88 and 8, -1300 -82 and 12.
         assert_eq!(words[2].to_le_bytes().map(|byte| byte as i8), [-100, -94, -88, -82]);
         assert_eq!(words[3] & 0xffff, 0xc480);
         let halves = [5, 7].map(|word| (words[word] >> 16) as i16);
         assert_eq!(halves, [-20_000, 5_600]);
-        assert!(words[9..].iter().step_by(2).all(|word| word >> 16 == 0));
+        assert!(words[13..].iter().step_by(2).all(|word| word >> 16 == 0));
         assert_eq!(Int12Block::from_words(&words), block);
         // The largest sums fit sixteen bits.
-        let full = Int12Block { scale: 1.0, codes: [-LARGEST_CODE; 32] };
+        let full = Int12Block { scale: 1.0, codes: [-LARGEST_CODE; 32], squares: 0.0 };
         assert_eq!(Int12Block::from_words(&full.words()), full);
         assert_eq!((full.words()[5] >> 16) as i16, -32_752);
     }

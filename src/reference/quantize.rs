@@ -9,6 +9,17 @@ use crate::quant::int12_rows::{BLOCK_WORDS, Int12Block, LARGEST_CODE, SMALLEST};
 /// # Errors
 /// Says which block or element is wrong.
 pub fn check_row(words: &[u32], x: &[f64], error: &[f64]) -> Result<(), String> {
+    match words.as_chunks().0.iter().position(|words| Int12Block::from_words(words).squares != 0.0) {
+        Some(index) => Err(format!("block {index} has a sum of squares, but its row lacks nothing")),
+        None => check_left_row(words, x, error),
+    }
+}
+
+/// [`check_row`] for rows that still lack the factor of their norm, whose blocks carry sums of squares besides.
+///
+/// # Errors
+/// As [`check_row`].
+pub fn check_left_row(words: &[u32], x: &[f64], error: &[f64]) -> Result<(), String> {
     assert_eq!((words.len(), error.len()), (x.len() / 32 * BLOCK_WORDS, x.len()), "rows are whole blocks");
     let blocks = words.as_chunks::<BLOCK_WORDS>().0.iter().zip(x.chunks(32).zip(error.chunks(32)));
     for (index, (words, (x, error))) in blocks.enumerate() {

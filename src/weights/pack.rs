@@ -223,6 +223,11 @@ pub fn device_bytes(info: &TensorInfo, quantize: Option<DType>) -> u64 {
     (elements / columns) as u64 * 4 * words as u64
 }
 
+/// Whether a format keeps high bits in a plane of their own on the device.
+pub fn has_bits_plane(dtype: DType) -> bool {
+    format(dtype).planes().bit_words > 0
+}
+
 /// `count` consecutive pieces of `words` each, which may be 0 (where `chunks_exact_mut` would panic).
 fn split(mut plane: &mut [u32], words: usize, count: usize) -> Vec<&mut [u32]> {
     assert_eq!(plane.len(), words * count, "a plane has the wrong size");

@@ -6,6 +6,17 @@
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 
+var<private> squares: array<f32, TILE>;
+
+fn add_squares(batch: Batch) {
+    for (var block = 0u; block < params.blocks; block++) {
+        for (var t = 0u; t < TILE; t++) {
+            let pairs = x[(input_at(batch, t) + block * 8u) / 2u + 2u];
+            squares[t] += int12_number(pairs.y, pairs.w);
+        }
+    }
+}
+
 alias Sums = array<vec4<f32>, TILE>;
 
 // Products of columns 4 i .. 4 i + 3 in four rows.
@@ -37,6 +48,9 @@ fn add_block(sums: ptr<function, Sums>, batch: Batch, group: u32, block: u32, la
         low += dots(b0, b1, b2, b3, 2u, v1.xy) + dots(b0, b1, b2, b3, 3u, v1.zw);
         var high = dots(b0, b1, b2, b3, 4u, v2.xy) + dots(b0, b1, b2, b3, 5u, v2.zw);
         high += dots(b0, b1, b2, b3, 6u, v3.xy) + dots(b0, b1, b2, b3, 7u, v3.zw);
+        if NORMED && SEGMENT_LANES == 1u {
+            squares[t] += int12_number(v2.y, v2.w);
+        }
         let halves = int12_sums(v1.y, v1.w);
         let l = vec4<f32>(low);
         let h = vec4<f32>(high);
@@ -46,6 +60,6 @@ fn add_block(sums: ptr<function, Sums>, batch: Batch, group: u32, block: u32, la
             block_term(b2, vec2(l.z, h.z), halves),
             block_term(b3, vec2(l.w, h.w), halves),
         );
-        (*sums)[t] = fma(term, vec4(int12_scale(v0.y, v0.w)), (*sums)[t]);
+        (*sums)[t] = fma(term, vec4(int12_number(v0.y, v0.w)), (*sums)[t]);
     }
 }

@@ -6,6 +6,11 @@
 
 @group(0) @binding(1) var<storage, read> x: array<vec2<u32>>;
 
+var<private> squares: array<f32, TILE>;
+
+// Here one lane always takes all segments.
+fn add_squares(batch: Batch) {}
+
 alias Sums = array<vec4<f32>, TILE>;
 alias Shares = array<vec4<f32>, TILE>;
 
@@ -66,7 +71,10 @@ fn add_block(sums: ptr<function, Sums>, batch: Batch, group: u32, block: u32, la
     add_codes(&high, &shares, b0, b1, b2, b3, 6u);
     add_codes(&high, &shares, b0, b1, b2, b3, 7u);
     for (var t = 0u; t < TILE; t++) {
-        let scale = int12_scale(subgroupBroadcast(about[t], 0u), subgroupBroadcast(about[t], 1u));
+        let scale = int12_number(subgroupBroadcast(about[t], 0u), subgroupBroadcast(about[t], 1u));
+        if NORMED {
+            squares[t] += int12_number(subgroupBroadcast(about[t], 4u), subgroupBroadcast(about[t], 5u));
+        }
         let halves = int12_sums(subgroupBroadcast(about[t], 2u), subgroupBroadcast(about[t], 3u));
         var l: vec4<f32>;
         if HALVES {

@@ -1,7 +1,11 @@
-//! slot activation
+//! slot activation batch
 // activation(gate) * up. The matrix holds, in each group of 32 rows, 16 gate rows and then the 16 up rows that belong to them.
 
-fn finish(token: u32, row: u32, sums: vec4<f32>) {
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+
+const LEAVES: bool = false;
+
+fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
     let column = (row / 32u) * 16u + (row & 31u);
     let at = token * params.out_stride + params.out_offset + column;
     if column < params.row_count {
@@ -11,3 +15,5 @@ fn finish(token: u32, row: u32, sums: vec4<f32>) {
         out[at + 8u] = activate(sums.y) * sums.w;
     }
 }
+
+fn leave(batch: Batch, first_group: u32, lane: u32) {}

@@ -1,6 +1,11 @@
-//! Adds the sums to what is there: the residual stream.
+//! slot batch
+// Adds the sums to what is there: the residual stream.
 
-fn finish(token: u32, row: u32, sums: vec4<f32>) {
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+
+const LEAVES: bool = false;
+
+fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
     let at = token * params.out_stride + params.out_offset + row;
     for (var i = 0u; i < 4u; i++) {
         if row + 8u * i < params.row_count {
@@ -8,3 +13,5 @@ fn finish(token: u32, row: u32, sums: vec4<f32>) {
         }
     }
 }
+
+fn leave(batch: Batch, first_group: u32, lane: u32) {}

@@ -1,4 +1,10 @@
-// What becomes of the finished sums of one token: `sums` are output rows `row`, `row + 8`, `row + 16`, `row + 24` of the
-// matrix, counted within its shard. `params` and `out` are the matmul kernel's.
+// What becomes of the finished sums. `finish` takes those of member `member` of the batch, which is row `token` of the output: output
+// rows `row`, `row + 8`, `row + 16`, `row + 24` of the matrix, counted within its shard. With LEAVES all lanes meet at a barrier
+// after that and call `leave`, which writes rows for the next product from what the workgroup has kept; `first_group` is that of
+// the workgroup. `params` are the matmul kernel's; the slot binds where it
+// writes.
 
-fn finish(token: u32, row: u32, sums: vec4<f32>) {}
+struct Batch { count: u32 }
+const LEAVES: bool = false;
+fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {}
+fn leave(batch: Batch, first_group: u32, lane: u32) {}

@@ -2,6 +2,7 @@
 
 use super::data::{Source, Spread};
 use super::matrix::{self, Planes, quantized, roundings};
+use super::norms::{check_rows, row_words};
 use super::rig::{Dispatch, Rig, failed, floats};
 use super::rows::wide;
 use super::{Found, Outcome};
@@ -153,7 +154,7 @@ pub fn product(
     let Shape { rows, outputs, shards, .. } = *shape;
     let blocks = shape.blocks.next_multiple_of(dtype.block_elements().div_ceil(32));
     let columns = 32 * blocks;
-    let gated = matches!(epilogue, Epilogue::ActMul(_));
+    let gated = epilogue.is_gated();
     let (arrangement, group_outputs, part_count) =
         if gated { (Arrangement::GateUp, 16, 2) } else { (Arrangement::Stacked, 32, 1) };
     let group_count = outputs.div_ceil(group_outputs);
@@ -183,7 +184,9 @@ pub fn product(
             (exact, rig.input(&words).map_err(failed)?)
         }
     };
-    let output = rig.output(&vec![f32::NAN; pairs * outputs]).map_err(failed)?;
+    let left = epilogue.leaves();
+    let left_form = if left { Form::Int12 } else { Form::F32 };
+    let output = rig.output(&vec![f32::NAN; pairs * row_words(left_form, outputs)]).map_err(failed)?;
 
     let mut uploaded: Vec<(Planes, Slice)> = Vec::new();
     for shard in 0..shards {
@@ -202,17 +205,21 @@ pub fn product(
             rig.params(&params(shape, experts, blocks, group_count, spec, rig)).map_err(failed)?,
         ));
     }
-    let product_spec = matmul::Spec { dtype, form, epilogue, batch: Batch::Experts };
+    let product_spec = matmul::Spec { dtype, form, normed: false, epilogue, batch: Batch::Experts };
     let slices = [&inputs, &scores, &chosen.slice, &routes.slice];
     let mut dispatches = route_dispatches(rig, spec, tile, rows, slices);
     for (planes, params) in &uploaded {
-        let mut arguments =
-            vec![("x", &x_slice), ("out", &output.slice), ("params", params), ("routes", &routes.slice)];
+        let mut arguments = vec![
+            ("x", &x_slice),
+            (if left { "result" } else { "out" }, &output.slice),
+            ("params", params),
+            ("routes", &routes.slice),
+        ];
         arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
         dispatches.push(Dispatch {
             variant: matmul::variant(&product_spec, tile, &rig.gpu.profile),
             arguments,
-            grid: matmul::tile_grid(group_count, spec.tiles(rows, tile), &rig.gpu.profile),
+            grid: matmul::tile_grid(epilogue, group_count, spec.tiles(rows, tile), &rig.gpu.profile),
         });
     }
     let found = rig.run(&dispatches, &[&output])?.remove(0);
@@ -225,7 +232,7 @@ pub fn product(
         let one = |part: &MatrixRef<'_>| matrix::product(part, form, x);
         let (sums, terms) = one(&parts[0]);
         match epilogue {
-            Epilogue::ActMul(activation) => {
+            Epilogue::ActMul(activation) | Epilogue::ActMulInt12(activation) => {
                 let (up, up_terms) = one(&parts[1]);
                 magnitude.extend(super::rows::gated_magnitude(activation, &sums, &terms, &up, &up_terms));
                 twin.extend(reference::act_mul::gated(activation, &sums, &up));
@@ -237,8 +244,8 @@ pub fn product(
             other => return Err(format!("no case for {other:?}")),
         }
     }
-    let close = check_close(&floats(&found), &twin, &magnitude, roundings(form, columns))?;
-    Ok(Found { bits: found, worst_share: close.worst_share })
+    let worst_share = check_rows(left_form, &found, &twin, &magnitude, roundings(form, columns))?;
+    Ok(Found { bits: found, worst_share })
 }
 
 fn upload(rig: &Rig<'_>, planes: [Vec<u32>; 3]) -> Result<Planes, String> {

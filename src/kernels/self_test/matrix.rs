@@ -1,6 +1,7 @@
 //! Cases of the kernels that read packed weights: `matmul` and `embed`.
 
 use super::data::{Source, Spread};
+use super::norms::check_rows;
 use super::rig::{Dispatch, Rig, failed, floats};
 use super::rows::wide;
 use super::{Found, Outcome};
@@ -44,14 +45,20 @@ pub(super) type Planes = Vec<(&'static str, Slice)>;
 /// What logits are limited to here.
 pub(super) const CAP: f32 = 7.5;
 
-/// Uploads the planes of each shard, as (groups, planes).
-fn upload(rig: &Rig<'_>, matrix: &FusedMatrix<'_>, shards: usize) -> Result<Vec<(Range<usize>, Planes)>, String> {
+/// Uploads the planes of each shard, of whole units of groups, as (groups, planes).
+fn upload(
+    rig: &Rig<'_>,
+    matrix: &FusedMatrix<'_>,
+    shards: usize,
+    unit: usize,
+) -> Result<Vec<(Range<usize>, Planes)>, String> {
     let words = matrix.plane_words_per_group();
     let count = matrix.groups();
-    let shards = shards.min(count);
+    let units = count.div_ceil(unit);
+    let shards = shards.min(units);
     let mut all = Vec::new();
     for shard in 0..shards {
-        let groups = count * shard / shards..count * (shard + 1) / shards;
+        let groups = units * shard / shards * unit..(units * (shard + 1) / shards * unit).min(count);
         let [mut codes, mut scales, mut bits] =
             [words.codes, words.scales, words.bits].map(|words| vec![0; words * groups.len()]);
         matrix.pack(groups.clone(), &mut codes, &mut scales, &mut bits);
@@ -72,10 +79,12 @@ fn upload(rig: &Rig<'_>, matrix: &FusedMatrix<'_>, shards: usize) -> Result<Vec<
 /// # Errors
 /// The result is wrong, or the device failed.
 pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shape, spread: Spread) -> Outcome {
-    let Shape { tokens, rows, .. } = *shape;
+    let Shape { tokens, .. } = *shape;
+    // What is left for the next product is whole blocks.
+    let rows = if spec.epilogue.leaves() { shape.rows.next_multiple_of(32) } else { shape.rows };
     let blocks = whole_blocks(spec.dtype, shape);
     let columns = 32 * blocks;
-    let gated = matches!(spec.epilogue, Epilogue::ActMul(_));
+    let gated = spec.epilogue.is_gated();
     let mut source = Source::new(spec.dtype as u32);
     let file: Vec<Vec<u8>> =
         (0..if gated { 2 } else { 1 }).map(|_| source.weights(spec.dtype, rows * columns, spread)).collect();
@@ -94,10 +103,14 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
     // A tile may read activations of tokens that do not exist, up to a whole tile; they are NaN here.
     let mut padded = x.clone();
     padded.resize(tokens.next_multiple_of(8) * columns, f32::NAN);
+    let squares: Vec<f32> = (0..tokens * blocks).map(|block| (block % 13) as f32 * 0.7).collect();
     let (x, x_slice) = match spec.form {
         Form::F32 => (wide(&x), rig.input(&padded).map_err(failed)?),
         Form::Int12 => {
             let (exact, mut words) = quantized(&x);
+            if spec.normed {
+                set_squares(&mut words, &squares);
+            }
             words.resize(tokens.next_multiple_of(8) * columns / 2, f32::NAN.to_bits());
             (exact, rig.input(&words).map_err(failed)?)
         }
@@ -110,8 +123,12 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
     };
     let inputs = rig.step_inputs(&header, &[]).map_err(failed)?;
     let output = rig.output(&before).map_err(failed)?;
+    let left = rig.output(&vec![u32::MAX; tokens * rows / 2]).map_err(failed)?;
+    let next_weight = Source::new(79).numbers(rows, Spread::Plain);
+    let next_slice = rig.input(&next_weight).map_err(failed)?;
 
-    let shards = upload(rig, &matrix, shape.shards)?;
+    let unit = if spec.epilogue.is_gated() && spec.epilogue.leaves() { 2 } else { 1 };
+    let shards = upload(rig, &matrix, shape.shards, unit)?;
     let per_group = if gated { 16 } else { 32 };
     let mut params = Vec::new();
     for (groups, _) in &shards {
@@ -127,43 +144,63 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
             first_sample,
             sample_limit: u32::MAX,
             cap: CAP,
+            norm_eps: EPS,
             ..Default::default()
         };
         params.push(rig.params(&value).map_err(failed)?);
     }
     let mut dispatches = Vec::new();
     for ((groups, planes), params) in shards.iter().zip(&params) {
-        let mut arguments = vec![("inputs", &inputs), ("x", &x_slice), ("out", &output.slice), ("params", params)];
+        let mut arguments = vec![("inputs", &inputs), ("x", &x_slice), ("params", params)];
         arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
+        match spec.epilogue {
+            Epilogue::ActMulInt12(_) => arguments.push(("result", &left.slice)),
+            Epilogue::AddLeft => {
+                arguments.extend([("out", &output.slice), ("result", &left.slice), ("next_weight", &next_slice)]);
+            }
+            _ => arguments.push(("out", &output.slice)),
+        }
         if spec.epilogue.has_bias() {
             arguments.push(("bias", &bias_slice));
         }
         dispatches.push(Dispatch {
             variant: matmul_kernel::variant(spec, tile, &rig.gpu.profile),
             arguments,
-            grid: matmul_kernel::grid(groups.len(), tokens, tile, &rig.gpu.profile),
+            grid: matmul_kernel::grid(spec.epilogue, groups.len(), tokens, tile, &rig.gpu.profile),
         });
     }
-    let found = rig.run(&dispatches, &[&output])?.remove(0);
+    let found = rig.run(&dispatches, &[&output, &left])?;
 
-    let product = |part: &MatrixRef<'_>| product(part, spec.form, &x);
+    let product = |part: &MatrixRef<'_>| {
+        let (mut twin, mut magnitude) = product(part, spec.form, &x);
+        if spec.normed {
+            let of_token =
+                |token: usize| squares[token * blocks..][..blocks].iter().map(|&square| f64::from(square)).sum::<f64>();
+            for (index, (twin, magnitude)) in twin.iter_mut().zip(&mut magnitude).enumerate() {
+                let factor = 1.0 / (of_token(index / rows) / columns as f64 + f64::from(EPS)).sqrt();
+                (*twin, *magnitude) = (*twin * factor, *magnitude * factor);
+            }
+        }
+        (twin, magnitude)
+    };
+    let ops = roundings(spec.form, columns) + if spec.normed { blocks + 8 } else { 0 };
     let (mut twin, mut magnitude) = product(&parts[0]);
     for (index, (twin, magnitude)) in twin.iter_mut().zip(&mut magnitude).enumerate() {
         let bias = if spec.epilogue.has_bias() { f64::from(bias[index % rows]) } else { 0.0 };
         let before = match spec.epilogue {
-            Epilogue::Add | Epilogue::AddBias => f64::from(before[index]),
+            Epilogue::Add | Epilogue::AddBias | Epilogue::AddLeft => f64::from(before[index]),
             _ => 0.0,
         };
         *twin += bias + before;
         *magnitude += bias.abs() + before.abs();
     }
     match spec.epilogue {
-        Epilogue::Store | Epilogue::Bias | Epilogue::Add | Epilogue::AddBias => {}
+        Epilogue::Store | Epilogue::Bias | Epilogue::Add | Epilogue::AddBias | Epilogue::AddLeft => {}
         Epilogue::BiasAct(activation) => {
             magnitude = super::rows::activated_magnitude(activation, &twin, &magnitude);
             twin.iter_mut().for_each(|value| *value = reference::act_mul::activate(activation, *value));
         }
-        Epilogue::ActMul(activation) => {
+        Epilogue::ActMul(activation) | Epilogue::ActMulInt12(activation) => {
             let (up, up_magnitude) = product(&parts[1]);
             let combined = super::rows::gated_magnitude(activation, &twin, &magnitude, &up, &up_magnitude);
             twin = reference::act_mul::gated(activation, &twin, &up);
@@ -174,8 +211,44 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
             twin.iter_mut().for_each(|value| *value = reference::attention::soft_cap(*value, Some(CAP)));
         }
     }
-    let close = check_close(&floats(&found), &twin, &magnitude, roundings(spec.form, columns))?;
-    Ok(Found { bits: found, worst_share: close.worst_share })
+    if matches!(spec.epilogue, Epilogue::ActMulInt12(_)) {
+        check_rows(Form::Int12, &found[1], &twin, &magnitude, ops)?;
+        return Ok(Found { bits: found[1].clone(), worst_share: 0.0 });
+    }
+    let close = check_close(&floats(&found[0]), &twin, &magnitude, ops)?;
+    if spec.epilogue == Epilogue::AddLeft {
+        check_left(&floats(&found[0]), &next_weight, &found[1])?;
+    }
+    // Rows stand together, so that those of few tokens begin those of many.
+    let [sums, left] = [found[0].chunks(rows), found[1].chunks(rows / 2)];
+    let bits = match spec.epilogue {
+        Epilogue::AddLeft => sums.zip(left).flat_map(|(sums, left)| [sums, left].concat()).collect(),
+        _ => found[0].clone(),
+    };
+    Ok(Found { bits, worst_share: close.worst_share })
+}
+
+/// For norms whose factor is missing.
+const EPS: f32 = 1e-5;
+
+/// Puts a sum of squares into each block.
+fn set_squares(words: &mut [u32], squares: &[f32]) {
+    for (words, &squares) in words.as_chunks_mut().0.iter_mut().zip(squares) {
+        *words = Int12Block { squares, ..Int12Block::from_words(words) }.words();
+    }
+}
+
+/// Whether `left` are the rows `x` times `weight`, with the sums of their squares.
+fn check_left(x: &[f32], weight: &[f32], left: &[u32]) -> Result<(), String> {
+    let weighted: Vec<f64> = x.iter().zip(weight.iter().cycle()).map(|(&x, &w)| f64::from(x) * f64::from(w)).collect();
+    reference::quantize::check_left_row(left, &weighted, &vec![0.0; x.len()])?;
+    for (index, (x, words)) in x.chunks(32).zip(left.as_chunks().0).enumerate() {
+        let squares: Vec<f64> = x.iter().map(|&x| f64::from(x) * f64::from(x)).collect();
+        let sum = squares.iter().sum::<f64>();
+        check_close(&[Int12Block::from_words(words).squares], &[sum], &[sum], 16)
+            .map_err(|error| format!("squares of block {index}: {error}"))?;
+    }
+    Ok(())
 }
 
 /// The rows `x` as int12: what their codes stand for, and as they stand in memory.
@@ -271,7 +344,7 @@ pub fn soft_cap(rig: &Rig<'_>) -> Outcome {
     x[0] = 1.0;
     let part = MatrixRef::new(DType::F32, sums.len(), COLUMNS, bytemuck::cast_slice(&file)).map_err(failed)?;
     let matrix = FusedMatrix::new(vec![part], Arrangement::Stacked).map_err(failed)?;
-    let (groups, planes) = upload(rig, &matrix, 1)?.remove(0);
+    let (groups, planes) = upload(rig, &matrix, 1, 1)?.remove(0);
     let params = MatmulParams {
         blocks: 1,
         segments: 1,
@@ -286,12 +359,17 @@ pub fn soft_cap(rig: &Rig<'_>) -> Outcome {
     let inputs = rig.step_inputs(&StepHeader { row_count: 1, ..Default::default() }, &[]).map_err(failed)?;
     let x = rig.input(&x).map_err(failed)?;
     let output = rig.output(&vec![f32::NAN; sums.len()]).map_err(failed)?;
-    let spec =
-        matmul_kernel::Spec { dtype: DType::F32, form: Form::F32, epilogue: Epilogue::SoftCap, batch: Batch::Rows };
+    let spec = matmul_kernel::Spec {
+        dtype: DType::F32,
+        form: Form::F32,
+        normed: false,
+        epilogue: Epilogue::SoftCap,
+        batch: Batch::Rows,
+    };
     let mut arguments = vec![("inputs", &inputs), ("x", &x), ("out", &output.slice), ("params", &params)];
     arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
     let variant = matmul_kernel::variant(&spec, 1, &rig.gpu.profile);
-    let grid = matmul_kernel::grid(groups.len(), 1, 1, &rig.gpu.profile);
+    let grid = matmul_kernel::grid(Epilogue::SoftCap, groups.len(), 1, 1, &rig.gpu.profile);
     let found = rig.run(&[Dispatch { variant, arguments, grid }], &[&output])?.remove(0);
     let twin: Vec<f64> = sums.iter().map(|&sum| reference::attention::soft_cap(f64::from(sum), Some(CAP))).collect();
     let magnitude: Vec<f64> = twin.iter().map(|value| value.abs()).collect();
@@ -313,7 +391,7 @@ pub fn embed(rig: &Rig<'_>, dtype: DType, table: Table, shape: &Shape, spread: S
     let file = source.weights(dtype, rows * columns, spread);
     let part = MatrixRef::new(dtype, rows, columns, &file).map_err(failed)?;
     let matrix = FusedMatrix::new(vec![part.clone()], Arrangement::Stacked).map_err(failed)?;
-    let shards = upload(rig, &matrix, shards)?;
+    let shards = upload(rig, &matrix, shards, 1)?;
     // The first and the last token, and some between.
     let ids: Vec<u32> = (0..tokens).map(|t| (t * (rows - 1) / tokens.max(2).saturating_sub(1)) as u32).collect();
     let positions = table == Table::Positions;

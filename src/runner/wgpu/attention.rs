@@ -57,8 +57,7 @@ impl Attention {
         let parts = vec![tensors.matrix(R::Output(index))?];
         let output = loader.matrix(&format!("layer {index} output"), parts, Arrangement::Stacked)?;
         loader.count(output.bytes(), output.bytes());
-        let epilogue = residual.epilogue(output_bias.is_some());
-        let target = Target { bias: output_bias, ..Target::rows(files.spec.hidden_size, epilogue) };
+        let target = residual.output(files.spec.hidden_size, output_bias);
 
         let (mut whole_norm, mut head_norms) = (None, None);
         if let Some(qk_norm) = attn.qk_norm {
@@ -82,7 +81,7 @@ impl Attention {
         // A window that no sequence outgrows hides nothing.
         spec.window = spec.window.filter(|window| *window < shape.max_model_len);
         Ok(Self {
-            qkv: load_qkv(loader, files, index, attn)?,
+            qkv: load_qkv(loader, files, index, attn, residual.normed())?,
             whole_norm,
             head_norms,
             rope: rope_kv::Spec::new(attn, rope.map(|(spec, _)| spec), shape.kv),
@@ -190,8 +189,15 @@ impl Attention {
     }
 }
 
-/// Query, key and value projections in as few products as their formats allow.
-fn load_qkv(loader: &mut Loader<'_>, files: &ModelFiles, index: usize, attn: &AttnSpec) -> Result<Vec<Product>> {
+/// Query, key and value projections in as few products as their formats allow; their input rows may lack the factor of a norm
+/// with epsilon `normed`.
+fn load_qkv(
+    loader: &mut Loader<'_>,
+    files: &ModelFiles,
+    index: usize,
+    attn: &AttnSpec,
+    normed: Option<f32>,
+) -> Result<Vec<Product>> {
     use TensorRole as R;
     let tensors = &files.tensors;
     let bias = match attn.qkv_bias {
@@ -213,7 +219,7 @@ fn load_qkv(loader: &mut Loader<'_>, files: &ModelFiles, index: usize, attn: &At
         let matrix = loader.matrix(&format!("layer {index} qkv"), parts.to_vec(), Arrangement::Stacked)?;
         loader.count(matrix.bytes(), matrix.bytes());
         let width = attn.query_width() + 2 * attn.kv_width();
-        let target = Target { offset, bias: bias.clone(), ..Target::rows(width, epilogue) };
+        let target = Target { offset, bias: bias.clone(), normed, ..Target::rows(width, epilogue) };
         products.push(Product::new(loader, "qkv", &matrix, target)?);
         offset += matrix.outputs;
     }

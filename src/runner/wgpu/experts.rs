@@ -94,7 +94,13 @@ impl Experts {
         };
         Ok(Self {
             router: Product::new(loader, "router", &router, Target::rows(spec.count, Epilogue::Store))?,
-            inner: Inner::gated(loader, &halves, mlp.activation, Reads::Pairs(spec.chosen), spec.chosen)?,
+            inner: Inner::gated(
+                loader,
+                &halves,
+                mlp.activation,
+                (Reads::Pairs(spec.chosen), None),
+                (spec.chosen, down.form),
+            )?,
             down: Down::new(loader, &down, pairs(&down, 1), spec.chosen)?,
             sum: if residual.adds() { Sum::Added } else { Sum::Stored },
             width,
@@ -127,7 +133,7 @@ impl Experts {
         }
         let extent = Extent { tile, tiles: spec.tiles(rows, tile) };
         self.inner.record(step, x, extent)?;
-        self.down.record(step, &b.expert_outputs, extent)?;
+        self.down.record(step, self.inner.left(), &b.expert_outputs, extent)?;
         let arguments = [
             ("inputs", &b.inputs),
             ("chosen", &b.chosen),

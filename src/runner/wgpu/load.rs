@@ -106,9 +106,14 @@ impl<'a> Loader<'a> {
         self.vectors.push(self.gpu, &mut self.uploader, bytemuck::cast_slice(values))
     }
 
-    /// The form in which products with weights of type `dtype` take activations.
+    /// The type on the device of matrices that are `dtype` in their file.
+    pub(super) fn loaded(&self, dtype: DType) -> DType {
+        self.quantize.filter(|_| dtype.is_plain()).unwrap_or(dtype)
+    }
+
+    /// The form in which products with weights that are `dtype` in their file take activations.
     pub(super) fn form(&self, dtype: DType) -> Form {
-        if self.int12 && dtype.has_whole_codes() { Form::Int12 } else { Form::F32 }
+        if self.int12 && self.loaded(dtype).has_whole_codes() { Form::Int12 } else { Form::F32 }
     }
 
     /// Loads one matrix of several parts.

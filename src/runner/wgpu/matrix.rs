@@ -114,6 +114,11 @@ impl DeviceMatrix {
         Ok(Self { dtype: first.dtype(), form, blocks: first.blocks(), outputs, shards })
     }
 
+    /// Whether every shard begins and ends with a block of 32 outputs.
+    pub(super) fn has_whole_blocks(&self) -> bool {
+        self.shards.iter().all(|shard| shard.outputs.start.is_multiple_of(32) && shard.outputs.end.is_multiple_of(32))
+    }
+
     /// Bytes of all planes.
     pub(super) fn bytes(&self) -> u64 {
         self.shards.iter().flat_map(|shard| &shard.planes).map(|(_, plane)| plane.bytes).sum()
@@ -231,6 +236,7 @@ pub(super) struct Product {
     label: &'static str,
     spec: matmul::Spec,
     bias: Option<Slice>,
+    next_weight: Option<Slice>,
     shards: Vec<ShardDispatch>,
 }
 
@@ -261,12 +267,16 @@ pub(super) struct Target {
     pub(super) bias: Option<Slice>,
     /// Where the epilogue limits softly.
     pub(super) cap: Option<f32>,
+    /// Epsilon of the norm whose factor the input rows lack.
+    pub(super) normed: Option<f32>,
+    /// Weight of the norm behind which the output is read next, if the product leaves its rows for that.
+    pub(super) next_weight: Option<Slice>,
 }
 
 impl Target {
     /// All rows, stored in rows of `stride`.
     pub(super) fn rows(stride: usize, epilogue: Epilogue) -> Self {
-        Self { reads: Reads::Rows, offset: 0, stride, epilogue, bias: None, cap: None }
+        Self { reads: Reads::Rows, offset: 0, stride, epilogue, bias: None, cap: None, normed: None, next_weight: None }
     }
 }
 
@@ -319,12 +329,19 @@ impl Product {
                 expert_count: shard.experts.len() as u32,
                 pairs_per_input: pairs_per_input as u32,
                 cap: target.cap.unwrap_or(0.0),
+                norm_eps: target.normed.unwrap_or(0.0),
             };
             let params = loader.params(bytemuck::bytes_of(&params))?;
             shards.push((shard.planes.clone(), shard.groups, params));
         }
-        let spec = matmul::Spec { dtype: matrix.dtype, form: matrix.form, epilogue: target.epilogue, batch };
-        Ok(Self { label, spec, bias: target.bias, shards })
+        let spec = matmul::Spec {
+            dtype: matrix.dtype,
+            form: matrix.form,
+            normed: target.normed.is_some(),
+            epilogue: target.epilogue,
+            batch,
+        };
+        Ok(Self { label, spec, bias: target.bias, next_weight: target.next_weight, shards })
     }
 
     /// How it takes activations.
@@ -349,12 +366,18 @@ impl Product {
             Batch::Rows | Batch::Samples => ("inputs", &step.buffers.inputs),
         };
         for (planes, groups, params) in &self.shards {
-            let mut arguments = vec![rows, ("x", x.of(self.spec.form)), ("out", out), ("params", params)];
+            let mut arguments = vec![rows, ("x", x.of(self.spec.form)), ("params", params)];
+            match self.spec.epilogue {
+                Epilogue::ActMulInt12(_) => arguments.push(("result", out)),
+                Epilogue::AddLeft => arguments.extend([("out", out), ("result", &step.buffers.normed)]),
+                _ => arguments.push(("out", out)),
+            }
+            arguments.extend(self.next_weight.iter().map(|weight| ("next_weight", weight)));
             arguments.extend(planes.iter().map(|(name, plane)| (*name, plane)));
             arguments.extend(self.bias.iter().map(|bias| ("bias", bias)));
             let grid = match units {
                 Some(_) => matmul_units::grid(*groups, extent.tiles * extent.tile as usize),
-                None => matmul::tile_grid(*groups, extent.tiles, profile),
+                None => matmul::tile_grid(self.spec.epilogue, *groups, extent.tiles, profile),
             };
             step.dispatch(self.label, &variant, &arguments, grid)?;
         }

@@ -28,6 +28,8 @@ pub(super) enum Mlp {
 pub(super) enum Inner {
     /// One product: gate and up with the activation between them, or up with bias and activation.
     Whole(Product),
+    /// The same, with its rows left as whole numbers.
+    WholeLeft(Product),
     /// Gate and up by themselves, where their formats differ.
     Apart(Box<Apart>),
 }
@@ -52,6 +54,10 @@ impl Mlp {
         let tensors = &files.tensors;
         let mlp = &files.spec.layers[index].mlp;
         let mut down_bias = None;
+        let down_form = match mlp.kind {
+            MlpKind::Experts { .. } => Form::F32,
+            _ => loader.form(tensors.matrix(R::Down(index))?.dtype),
+        };
         let inner = match mlp.kind {
             MlpKind::Experts { .. } => return Ok(Self::Experts(Experts::load(loader, files, index, residual)?)),
             MlpKind::Gated => {
@@ -66,7 +72,7 @@ impl Mlp {
                 for half in &halves {
                     loader.count(half.bytes(), half.bytes());
                 }
-                Inner::gated(loader, &halves, mlp.activation, Reads::Rows, 1)?
+                Inner::gated(loader, &halves, mlp.activation, (Reads::Rows, residual.normed()), (1, down_form))?
             }
             MlpKind::Plain => {
                 let up =
@@ -75,13 +81,13 @@ impl Mlp {
                 let bias = Some(loader.vector(&tensors.vector(R::UpBias(index))?)?);
                 down_bias = Some(loader.vector(&tensors.vector(R::DownBias(index))?)?);
                 let target = Target::rows(mlp.intermediate_size, Epilogue::BiasAct(mlp.activation));
-                Inner::Whole(Product::new(loader, "up", &up, Target { bias, ..target })?)
+                Inner::Whole(Product::new(loader, "up", &up, Target { bias, normed: residual.normed(), ..target })?)
             }
         };
         let down = loader.matrix(&label(index, "down"), vec![tensors.matrix(R::Down(index))?], Arrangement::Stacked)?;
         loader.count(down.bytes(), down.bytes());
-        let target = Target::rows(files.spec.hidden_size, residual.epilogue(down_bias.is_some()));
-        let down = Down::new(loader, &down, Target { bias: down_bias, ..target }, 1)?;
+        let target = residual.output(files.spec.hidden_size, down_bias);
+        let down = Down::new(loader, &down, target, 1)?;
         Ok(Self::Dense { inner, down })
     }
 
@@ -117,7 +123,7 @@ impl Mlp {
             Self::Dense { inner, down } => {
                 let extent = Extent::rows(step.rows);
                 inner.record(step, x, extent)?;
-                down.record(step, residual.target(step), extent)?;
+                down.record(step, inner.left(), residual.target(step), extent)?;
             }
             Self::Experts(experts) => experts.record(step, x, residual.target(step))?,
         }
@@ -126,7 +132,8 @@ impl Mlp {
 }
 
 impl Inner {
-    /// Of one matrix that holds gate and up, or of one for each; `rows_per_token` is more than one for experts.
+    /// Of one matrix that holds gate and up, or of one for each, whose input rows may lack the factor of a norm with epsilon
+    /// `normed`; `rows_per_token` is more than one for experts, and `next` is the form that the last projection wants.
     ///
     /// # Errors
     /// Out of memory.
@@ -134,14 +141,19 @@ impl Inner {
         loader: &mut Loader<'_>,
         halves: &[DeviceMatrix],
         activation: Activation,
-        reads: Reads,
-        rows_per_token: usize,
+        (reads, normed): (Reads, Option<f32>),
+        (rows_per_token, next): (usize, Form),
     ) -> Result<Self> {
-        let target = |matrix: &DeviceMatrix, epilogue| Target { reads, ..Target::rows(matrix.outputs, epilogue) };
+        let target =
+            |matrix: &DeviceMatrix, epilogue| Target { reads, normed, ..Target::rows(matrix.outputs, epilogue) };
         let [gate, up] = halves else {
             let [both] = halves else {
                 return Err(crate::error::Error::bug("gate and up are one matrix or two"));
             };
+            if next == Form::Int12 && both.has_whole_blocks() {
+                let target = target(both, Epilogue::ActMulInt12(activation));
+                return Ok(Self::WholeLeft(Product::new(loader, "gate_up", both, target)?));
+            }
             let target = target(both, Epilogue::ActMul(activation));
             return Ok(Self::Whole(Product::new(loader, "gate_up", both, target)?));
         };
@@ -160,9 +172,14 @@ impl Inner {
     /// How its products take activations.
     pub(super) fn forms(&self) -> Vec<Form> {
         match self {
-            Self::Whole(product) => vec![product.form()],
+            Self::Whole(product) | Self::WholeLeft(product) => vec![product.form()],
             Self::Apart(apart) => vec![apart.gate.form(), apart.up.form()],
         }
+    }
+
+    /// The form in which it leaves the buffer of activations.
+    pub(super) fn left(&self) -> Form {
+        if matches!(self, Self::WholeLeft(_)) { Form::Int12 } else { Form::F32 }
     }
 
     /// Records the way from `x` to the buffer of activations.
@@ -172,7 +189,7 @@ impl Inner {
     pub(super) fn record(&self, step: &mut Recording<'_>, x: Forms<'_>, extent: Extent) -> Result<()> {
         let b = step.buffers;
         let apart = match self {
-            Self::Whole(product) => return product.record(step, x, &b.activated, extent),
+            Self::Whole(product) | Self::WholeLeft(product) => return product.record(step, x, &b.activated, extent),
             Self::Apart(apart) => apart,
         };
         apart.gate.record(step, x, &b.gate, extent)?;
@@ -206,15 +223,15 @@ impl Down {
         Ok(Self { product: Product::new(loader, "down", matrix, target)?, quantizer })
     }
 
-    /// Records it.
+    /// Records it, for activations that were left in this form.
     ///
     /// # Errors
     /// A bug of ours.
-    pub(super) fn record(&self, step: &mut Recording<'_>, out: &Slice, extent: Extent) -> Result<()> {
+    pub(super) fn record(&self, step: &mut Recording<'_>, left: Form, out: &Slice, extent: Extent) -> Result<()> {
         let activated = &step.buffers.activated;
-        let x = match self.product.form() {
-            Form::F32 => activated,
-            Form::Int12 => self.quantizer.record(step, activated)?,
+        let x = match self.product.form() == left {
+            true => activated,
+            false => self.quantizer.record(step, activated)?,
         };
         self.product.record(step, Forms::only(x), out, extent)
     }

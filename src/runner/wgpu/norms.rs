@@ -3,6 +3,7 @@
 use super::forms::{Forms, Quantizer, Wanted};
 use super::forward::Recording;
 use super::load::Loader;
+use super::matrix::Target;
 use crate::error::Result;
 use crate::gpu::memory::Slice;
 use crate::kernels::Form;
@@ -10,7 +11,8 @@ use crate::kernels::matmul::Epilogue;
 use crate::kernels::norm::{self, NormParams, Rows};
 use crate::kernels::norm_add::{self, Next, NormAddParams};
 use crate::model::files::ModelFiles;
-use crate::model::spec::{NormKind, NormSpec, TensorRole};
+use crate::model::spec::{MlpKind, NormKind, NormSpec, TensorRole};
+use crate::weights::pack::has_bits_plane;
 
 /// A norm's weight, bias and parameters.
 pub(super) struct Norm {
@@ -92,6 +94,8 @@ enum Input {
     Normed(Norm),
     /// Its norm, which the sublayer before has made already.
     Prepared,
+    /// What the last product of the sublayer before left: its norm, but for a factor that is found with this epsilon.
+    Left(f32),
 }
 
 /// What becomes of a sublayer's output.
@@ -106,6 +110,8 @@ enum Output {
 pub(super) struct Residual {
     input: Input,
     output: Output,
+    /// Weight of the norm before the next sublayer, if the last product leaves its rows for that.
+    leaves: Option<Slice>,
     /// For inputs that nobody left as int12.
     quantizer: Quantizer,
 }
@@ -114,6 +120,10 @@ pub(super) struct Residual {
 struct Around {
     before: Option<NormTensors>,
     after: Option<(TensorRole, NormSpec)>,
+    /// What its first products want.
+    wants: Wanted,
+    /// Whether its last product may leave rows for the next sublayer.
+    may_leave: bool,
 }
 
 impl Residual {
@@ -123,21 +133,35 @@ impl Residual {
     /// A missing tensor, or out of memory.
     pub(super) fn load_all(loader: &mut Loader<'_>, files: &ModelFiles) -> Result<Vec<[Self; 2]>> {
         use TensorRole as R;
-        let around: Vec<Around> = (files.spec.layers.iter().enumerate())
-            .flat_map(|(n, layer)| {
-                let before = |spec: Option<NormSpec>, weight, bias| spec.map(|spec| NormTensors { spec, weight, bias });
-                [
-                    Around {
-                        before: before(layer.attn_norm, R::AttnNorm(n), R::AttnNormBias(n)),
-                        after: layer.attn_post_norm.map(|spec| (R::AttnPostNorm(n), spec)),
-                    },
-                    Around {
-                        before: before(layer.mlp_norm, R::MlpNorm(n), R::MlpNormBias(n)),
-                        after: layer.mlp_post_norm.map(|spec| (R::MlpPostNorm(n), spec)),
-                    },
-                ]
-            })
-            .collect();
+        let tensors = &files.tensors;
+        let mut around = Vec::with_capacity(2 * files.spec.layers.len());
+        for (n, layer) in files.spec.layers.iter().enumerate() {
+            let dtype = |role| tensors.matrix(role).map(|matrix| matrix.dtype);
+            let wants = |roles: &[R]| -> Result<Wanted> {
+                let forms = roles.iter().map(|role| dtype(*role).map(|dtype| loader.form(dtype)));
+                Ok(Wanted::of(forms.collect::<Result<Vec<_>>>()?))
+            };
+            // Bindings are few: a plane of high bits or a bias takes the last one.
+            let may_leave = |role| dtype(role).map(|dtype| !has_bits_plane(loader.loaded(dtype)));
+            let before = |spec: Option<NormSpec>, weight, bias| spec.map(|spec| NormTensors { spec, weight, bias });
+            around.push(Around {
+                before: before(layer.attn_norm, R::AttnNorm(n), R::AttnNormBias(n)),
+                after: layer.attn_post_norm.map(|spec| (R::AttnPostNorm(n), spec)),
+                wants: wants(&[R::Query(n), R::Key(n), R::Value(n)])?,
+                may_leave: !layer.attn.output_bias && may_leave(R::Output(n))?,
+            });
+            let (wants, may_leave) = match layer.mlp.kind {
+                MlpKind::Gated => (wants(&[R::Gate(n), R::Up(n)])?, may_leave(R::Down(n))?),
+                MlpKind::Plain => (wants(&[R::Up(n)])?, false),
+                MlpKind::Experts { .. } => (Wanted::Both, false),
+            };
+            around.push(Around {
+                before: before(layer.mlp_norm, R::MlpNorm(n), R::MlpNormBias(n)),
+                after: layer.mlp_post_norm.map(|spec| (R::MlpPostNorm(n), spec)),
+                wants,
+                may_leave,
+            });
+        }
         let mut all = Vec::with_capacity(files.spec.layers.len());
         for index in (0..around.len()).step_by(2) {
             all.push([Self::load(loader, files, &around, index)?, Self::load(loader, files, &around, index + 1)?]);
@@ -148,6 +172,9 @@ impl Residual {
     fn load(loader: &mut Loader<'_>, files: &ModelFiles, around: &[Around], index: usize) -> Result<Self> {
         let input = match around[index].before {
             None => Input::Hidden,
+            Some(norm) if index > 0 && around[index - 1].leaves_for(&around[index]).is_some() => {
+                Input::Left(norm.spec.eps)
+            }
             Some(_) if index > 0 && around[index - 1].prepares(&around[index]).is_some() => Input::Prepared,
             Some(norm) => Input::Normed(Norm::load(loader, files, norm, 0)?),
         };
@@ -170,7 +197,11 @@ impl Residual {
                 Output::Normed(PostNorm { weight: loader.vector(&weight)?, next_weight, params })
             }
         };
-        Ok(Self { input, output, quantizer: Quantizer::new(loader, files.spec.hidden_size, 1)? })
+        let leaves = match around.get(index + 1).and_then(|next| around[index].leaves_for(next)) {
+            Some(norm) => Some(loader.vector(&files.tensors.vector(norm.weight)?)?),
+            None => None,
+        };
+        Ok(Self { input, output, leaves, quantizer: Quantizer::new(loader, files.spec.hidden_size, 1)? })
     }
 
     /// Records what comes before the sublayer, and returns what it reads, in the forms that it wants.
@@ -185,7 +216,7 @@ impl Residual {
                 norm.record(step, Rows::All, wanted.left(), &b.hidden, &b.normed, step.rows)?;
                 &b.normed
             }
-            Input::Prepared => &b.normed,
+            Input::Prepared | Input::Left(_) => &b.normed,
         };
         let int12 = match (&self.input, wanted) {
             (_, Wanted::Both) | (Input::Hidden, Wanted::One(Form::Int12)) => self.quantizer.record(step, f32)?,
@@ -199,14 +230,21 @@ impl Residual {
         matches!(self.output, Output::Added)
     }
 
-    /// What becomes of the sums of the sublayer's last product.
-    pub(super) fn epilogue(&self, biased: bool) -> Epilogue {
-        match (self.adds(), biased) {
-            (true, false) => Epilogue::Add,
-            (true, true) => Epilogue::AddBias,
-            (false, false) => Epilogue::Store,
-            (false, true) => Epilogue::Bias,
-        }
+    /// Epsilon of the norm whose factor the rows that the sublayer reads still lack.
+    pub(super) fn normed(&self) -> Option<f32> {
+        if let Input::Left(eps) = self.input { Some(eps) } else { None }
+    }
+
+    /// Where the sums of the sublayer's last product go, in rows of `width`.
+    pub(super) fn output(&self, width: usize, bias: Option<Slice>) -> Target {
+        let epilogue = match (self.adds(), &bias, &self.leaves) {
+            (true, None, Some(_)) => Epilogue::AddLeft,
+            (true, None, None) => Epilogue::Add,
+            (true, Some(_), _) => Epilogue::AddBias,
+            (false, None, _) => Epilogue::Store,
+            (false, Some(_), _) => Epilogue::Bias,
+        };
+        Target { bias, next_weight: self.leaves.clone(), ..Target::rows(width, epilogue) }
     }
 
     /// Where the sublayer's last dispatch writes.
@@ -241,6 +279,12 @@ impl Residual {
 }
 
 impl Around {
+    /// The norm before `next`, if this sublayer's last product leaves its rows as they are behind that norm, but for a factor.
+    fn leaves_for(&self, next: &Self) -> Option<NormTensors> {
+        let norm = next.before.filter(|norm| norm.spec.kind == NormKind::Rms);
+        norm.filter(|_| self.may_leave && self.after.is_none() && next.wants == Wanted::One(Form::Int12))
+    }
+
     /// The norm before `next`, if this sublayer's last dispatch makes it.
     fn prepares(&self, next: &Self) -> Option<NormTensors> {
         let norm = next.before.filter(|norm| norm.spec.kind == NormKind::Rms);
