@@ -20,10 +20,10 @@ struct MatmulParams {
     expert_count: u32,
     pairs_per_input: u32,
     cap: f32,
+    norm_eps: f32,
 }
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;
 @group(0) @binding(3) var<uniform> params: MatmulParams;
 
 const COLUMNS = 32u;             // of a block
@@ -116,7 +116,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             if group < params.group_count && member < batch.count {
                 let at = (part * MATRIX + t) * 32u + (lane & 7u);
                 let found = vec4(strip[at], strip[at + 8u], strip[at + 16u], strip[at + 24u]);
-                finish(output_row(batch, member), group * 32u + (lane & 7u), found);
+                finish(member, output_row(batch, member), group * 32u + (lane & 7u), found);
             }
         }
         workgroupBarrier();
