@@ -41,7 +41,7 @@ pub fn check(vocabulary: &Vocabulary, schema: &Value, whitespace: Whitespace, se
 }
 
 /// Schemas with what people use, and the bytes that an output can have at most, if the schema bounds them.
-fn cases() -> Vec<(Value, Option<usize>)> {
+pub fn cases() -> Vec<(Value, Option<usize>)> {
     let open = |schema: Value| (schema, None);
     let bounded = |schema: Value, bytes: usize| (schema, Some(bytes));
     vec![
