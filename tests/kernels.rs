@@ -289,7 +289,7 @@ fn norms_and_activations_agree_with_their_twins() {
                 all.push(bits(
                     device,
                     &("quantize", tokens, width, spread),
-                    matrix::quantize(rig, tokens, width / 32, spread),
+                    self_test::int12::quantize(rig, tokens, width / 32, spread),
                 ));
                 let what = ("qk_norm", tokens, width, spread);
                 all.push(bits(device, &what, norms::qk_norm(rig, tokens, width, width / 2, spread)));

@@ -9,6 +9,7 @@
 pub mod attention;
 pub mod data;
 pub mod experts;
+pub mod int12;
 pub mod matrix;
 pub mod norms;
 pub mod rig;
@@ -94,7 +95,7 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
     for next in [Next::None, Next::Rms(Form::F32), Next::Rms(Form::Int12)] {
         note("norm_add", format!("next {next:?}"), norms::norm_add(rig, next, 5, 192, Spread::Heavy));
     }
-    note("quantize", "rows of heavy numbers".into(), matrix::quantize(rig, 3, 5, Spread::Heavy));
+    note("quantize", "rows of heavy numbers".into(), int12::quantize(rig, 3, 5, Spread::Heavy));
     note("qk_norm", "whole rows".into(), norms::qk_norm(rig, 5, 128, 64, Spread::Heavy));
     for activation in Activation::ALL {
         note("act_mul", format!("{activation:?} up to 1e4"), rows::act_mul(rig, activation, 3, 96));

@@ -1,7 +1,8 @@
 //! Cases of a mixture of experts: `route_experts`, `group_experts`, `matmul` over experts, `combine_experts`.
 
 use super::data::{Source, Spread};
-use super::matrix::{self, Planes, quantized, roundings};
+use super::int12::{self, quantized, roundings};
+use super::matrix::Planes;
 use super::norms::{check_rows, row_words};
 use super::rig::{Dispatch, Rig, failed, floats};
 use super::rows::wide;
@@ -229,7 +230,7 @@ pub fn product(
         let row = if shape.shared_input { pair / spec.chosen } else { pair };
         let x = &x[row * columns..][..columns];
         let parts = parts(*expert)?;
-        let one = |part: &MatrixRef<'_>| matrix::product(part, form, x);
+        let one = |part: &MatrixRef<'_>| int12::product(part, form, x);
         let (sums, terms) = one(&parts[0]);
         match epilogue {
             Epilogue::ActMul(activation) | Epilogue::ActMulInt12(activation) => {
