@@ -1,7 +1,7 @@
 //! Products on the matrix units of an adapter (tensor cores, simdgroup matrices): f16 factors, f32 sums. Twin:
 //! `reference/matmul.rs`, within what rounding to f16 allows.
 //!
-//! Used for all numbers of rows of a matrix or for none, since sums differ from those of [`matmul`](super::matmul) in their last
+//! Used for all numbers of rows of a matrix or for none, since sums differ from those of [`matmul`] in their last
 //! bits. Only where the profile names a tile, which takes a device that opened with wgpu's experimental feature, and where
 //! [`check`] has compared it with register tiles when the device was opened. **It has not run on real hardware yet**: no adapter
 //! at hand has matrix units. Tests translate it for Vulkan and Metal and create its pipelines on the device that does nothing.

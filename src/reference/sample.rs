@@ -19,7 +19,7 @@ pub struct Draw {
     pub margin: f64,
 }
 
-/// The tokens that can be drawn from [processed](processed) logits and their probabilities, likeliest first (lower id first where
+/// The tokens that can be drawn from [`processed`] logits and their probabilities, likeliest first (lower id first where
 /// equal), sum 1.
 ///
 /// - temperature 0: the likeliest token alone, the lowest id where several are equal;
