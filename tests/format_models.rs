@@ -110,6 +110,11 @@ fn weights(source: &mut Source, dtype: DType, elements: usize) -> Vec<u8> {
 
 /// A llama model of two layers whose matrices have the types that `choose` gives, by tensor name.
 fn mixed_model(choose: &dyn Fn(&str) -> DType) -> ModelFiles {
+    damaged_model(choose, None)
+}
+
+/// The same, with one weight of the named norm replaced.
+fn damaged_model(choose: &dyn Fn(&str) -> DType, damage: Option<(&str, f32)>) -> ModelFiles {
     let number = |gguf: Gguf, key: &str, value: usize| gguf.set(key, Meta::U32(value as u32));
     let mut gguf = Gguf::tiny_llama()
         .set("tokenizer.ggml.tokens", Meta::Texts((0..VOCAB).map(|n| format!("t{n}")).collect()))
@@ -152,10 +157,13 @@ fn mixed_model(choose: &dyn Fn(&str) -> DType) -> ModelFiles {
         let elements = shape.iter().product();
         let dimensions = shape.iter().rev().map(|&n| n as u64).collect();
         let dtype = if shape.len() == 1 { DType::F32 } else { choose(&name) };
-        let bytes = match shape.len() {
+        let mut bytes: Vec<u8> = match shape.len() {
             1 => (0..elements).flat_map(|_| (1.0 + 0.3 * source.unit()).to_le_bytes()).collect(),
             _ => weights(&mut source, dtype, elements),
         };
+        if let Some((_, value)) = damage.filter(|(damaged, _)| *damaged == name) {
+            bytes[20..24].copy_from_slice(&value.to_le_bytes());
+        }
         gguf.tensors.push(Tensor { name, dimensions, kind: type_number(dtype), bytes });
     }
     gguf.open().unwrap_or_else(|error| panic!("{error}"))
@@ -184,6 +192,21 @@ fn device_agrees_with_reference(what: &str, files: &ModelFiles) {
         println!("{what}, {activations}: logits up to {spread:.2}, largest difference {difference:.1e}");
         assert!(spread > 1.0 && difference < allowed, "{what}, {activations}: {difference} of {spread}");
         assert_eq!(solo.run(&mut runner, &mut Epoch(10), &prompt).ids(), tokens, "{what}, {activations}");
+    }
+}
+
+/// Rounding activations to whole numbers must not hide what is not finite.
+#[test]
+fn a_broken_weight_is_seen_in_the_logits() {
+    for norm in ["output_norm.weight", "blk.0.attn_norm.weight", "blk.1.ffn_norm.weight"] {
+        for value in [f32::NAN, f32::INFINITY] {
+            let files = damaged_model(&|_| DType::Q8_0, Some((norm, value)));
+            for activations in [Activations::F32, Activations::Int12] {
+                let mut runner = load(&files, None, activations);
+                let output = Solo::greedy(7, 2).run(&mut runner, &mut Epoch(1), &[1, 2, 3, 4, 5, 6, 7]);
+                assert_eq!(output.tokens, [None], "{value} in {norm}, {activations}");
+            }
+        }
     }
 }
 

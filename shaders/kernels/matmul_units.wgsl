@@ -37,9 +37,10 @@ var<workgroup> strip: array<f32, GROUPS * MATRIX * 32u>;      // [group][token o
 
 var<workgroup> member_count: u32;
 
-// Values that f16 cannot hold become the largest that it can.
+// Values that f16 cannot hold become the largest that it can; those that are not finite stay so.
 fn narrow(value: vec4<f32>) -> vec4<f16> {
-    return vec4<f16>(clamp(value, vec4(-LARGEST), vec4(LARGEST)));
+    let finite = (bitcast<vec4<u32>>(value) & vec4(0x7f800000u)) != vec4(0x7f800000u);
+    return vec4<f16>(select(value, clamp(value, vec4(-LARGEST), vec4(LARGEST)), finite));
 }
 
 fn stage_tokens(batch: Batch, block: u32, lane: u32) {

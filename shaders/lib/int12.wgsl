@@ -29,18 +29,22 @@ fn int12_sums(third: u32, fourth: u32) -> vec2<f32> {
     return vec2(f32(bitcast<i32>(third) >> 16u), f32(bitcast<i32>(fourth) >> 16u));
 }
 
+// A block with a number that is not finite has zero codes and a scale that is not a number: it must stay seen in the logits.
+// Told by bits, because WGSL may assume that there is no such number.
 fn quantized(columns: ptr<function, Columns>) -> Int12Block {
-    var largest = vec4(0.0);
+    var largest = vec4(0u);
     for (var i = 0u; i < 8u; i++) {
-        largest = max(largest, abs((*columns)[i]));
+        largest = max(largest, bitcast<vec4<u32>>((*columns)[i]) & vec4(0x7fffffffu));
     }
-    let size = max(max(largest.x, largest.y), max(largest.z, largest.w));
+    let size_bits = max(max(largest.x, largest.y), max(largest.z, largest.w));
+    let broken = size_bits >= 0x7f800000u;
+    let size = bitcast<f32>(select(size_bits, 0u, broken));
     let there = size >= SMALLEST;
     let inverse = select(0.0, LARGEST_CODE / max(size, SMALLEST), there);
     var block: Int12Block;
     var sums: vec2<i32>;
     for (var i = 0u; i < 8u; i++) {
-        let codes = vec4<i32>(round((*columns)[i] * inverse));
+        let codes = select(vec4<i32>(round((*columns)[i] * inverse)), vec4(0), broken);
         let sum = codes.x + codes.y + codes.z + codes.w;
         if i < 4u {
             sums.x += sum;
@@ -50,7 +54,7 @@ fn quantized(columns: ptr<function, Columns>) -> Int12Block {
         let lower = vec4<u32>(codes & vec4(15)) << vec4(0u, 8u, 4u, 12u);
         block[i] = vec2(pack4xI8(codes >> vec4(4u)), lower.x | lower.y | lower.z | lower.w);
     }
-    let scale = bitcast<u32>(select(0.0, size / LARGEST_CODE, there));
+    let scale = select(bitcast<u32>(select(0.0, size / LARGEST_CODE, there)), 0x7fc00000u, broken);
     block[0].y |= scale << 16u;
     block[1].y |= scale & 0xffff0000u;
     block[2].y |= bitcast<u32>(sums.x) << 16u;

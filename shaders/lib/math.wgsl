@@ -14,7 +14,8 @@ fn steady_tanh(x: f32) -> f32 {
     return select(far, fma(series * z, x, x), size < 0.625);
 }
 
-// Follows x near zero and never exceeds cap.
+// Follows x near zero and never exceeds cap, but for what is not finite, which stays as it is: no cap may hide it.
 fn soft_cap(x: f32, cap: f32) -> f32 {
-    return cap * steady_tanh(x / cap);
+    let finite = (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
+    return select(x, cap * steady_tanh(x / cap), finite);
 }

@@ -2,8 +2,8 @@
 //!
 //! MEASURED, mean negative log-likelihood of 1,087 tokens (`tests/golden/smollm2/perplexity.json`) with SmolLM2-135M-Instruct in
 //! Q4_1: f32 3.29631; whole numbers of eight bits in all products 3.30207, which is 0.17 % more, most of it from the products
-//! behind the attention norm; of twelve bits 3.29627, which is no difference (in Q8_0: f32 3.30025, twelve bits 3.30040). Twelve bits times the largest codes of any format
-//! and 32 columns are the most whose sums f32 still holds exactly.
+//! behind the attention norm; of twelve bits 3.29627, which is no difference (in Q8_0: f32 3.30025, twelve bits 3.30040).
+//! Sums over 32 columns of twelve bits times the largest codes of any format stay below 2^24, so that f32 holds them exactly.
 
 use crate::error::{Error, Result};
 
@@ -15,8 +15,8 @@ pub enum Activations {
     Auto,
     /// As computed, in single precision.
     F32,
-    /// Rounded to whole numbers of twelve bits in each 32 columns, which makes products several times as fast. Weights that are not whole numbers
-    /// times a scale (F32, F16, BF16, IQ4, MXFP4) are multiplied in single precision all the same.
+    /// Rounded to whole numbers of twelve bits in each 32 columns, which makes products several times as fast. Weights that are
+    /// not whole numbers times a scale (F32, F16, BF16, IQ4, MXFP4) are multiplied in single precision all the same.
     Int12,
 }
 

@@ -71,6 +71,10 @@ fn look_ahead(
             return Ok(Outlook::Done);
         }
         guide.fill_mask(mask)?;
+        // Only now it may know that nothing but the end can follow.
+        if guide.is_done() {
+            return Ok(Outlook::Done);
+        }
         if let Some(allowed) = &rules.allowed {
             mask.iter_mut().zip(allowed).for_each(|(word, allowed)| *word &= allowed);
             if mask.iter().all(|word| *word == 0) {
@@ -86,7 +90,8 @@ fn look_ahead(
 
 impl Rules {
     pub(super) fn new(params: &SamplingParams, words: usize) -> Self {
-        let SamplingParams { logprobs, logit_bias, bad_words, min_tokens, allowed_token_ids, .. } = params;
+        let SamplingParams { logprobs, prompt_logprobs, logit_bias, bad_words, min_tokens, allowed_token_ids, .. } =
+            params;
         let mask = |tokens: &Vec<TokenId>| {
             let mut mask = vec![0; words];
             fill_mask(&mut mask, tokens);
@@ -94,7 +99,11 @@ impl Rules {
         };
         Self {
             allowed: allowed_token_ids.as_ref().map(mask),
-            may_jump: logprobs.is_none() && logit_bias.is_empty() && bad_words.is_empty() && *min_tokens == 0,
+            may_jump: logprobs.is_none()
+                && prompt_logprobs.is_none()
+                && logit_bias.is_empty()
+                && bad_words.is_empty()
+                && *min_tokens == 0,
         }
     }
 }

@@ -160,7 +160,8 @@ impl Worker {
             Err(error) => self.fail_request(request, error),
             Ok((guidance, rules)) => {
                 for (seq, guidance) in seqs.into_iter().zip(guidance) {
-                    let Some(seq) = seq else { continue };
+                    // One that fails takes the others of its request with it.
+                    let Some(seq) = seq.filter(|seq| self.sequences.contains_key(seq)) else { continue };
                     let guided = Guided { guide: None, mask: Vec::new(), rules: rules.clone(), outputs: 0 };
                     self.guides.guided.insert(seq, guided);
                     self.scheduler.release(seq);

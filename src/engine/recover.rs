@@ -65,5 +65,7 @@ fn holds(new: Capacity, old: Capacity) -> bool {
         && new.max_model_len >= old.max_model_len
         && new.max_steps >= old.max_steps
         && new.host_blocks >= old.host_blocks
+        && new.logprob_entries >= old.logprob_entries
+        && new.window == old.window
         && new.vocab_size == old.vocab_size
 }

@@ -72,7 +72,8 @@ impl Vocabulary {
     }
 
     fn stop_tokens(&self, params: &SamplingParams) -> Vec<TokenId> {
-        let models = if params.ignore_eos { &[][..] } else { &self.end_tokens };
+        // A grammar says where an output may end, and there it does.
+        let models = if params.ignore_eos && params.constraint.is_none() { &[][..] } else { &self.end_tokens };
         let mut stop_tokens: Vec<TokenId> = Vec::new();
         for token in params.stop_token_ids.iter().chain(models) {
             if !stop_tokens.contains(token) {

@@ -42,7 +42,17 @@ pub fn product_candidates(profile: &Profile) -> Vec<ProductShape> {
         _ => &[(4, SEGMENTS), (2, SEGMENTS), (1, SEGMENTS), (8, 1), (4, 1), (16, 1)],
     };
     let shapes = shapes.iter().map(|&(groups, segment_lanes)| ProductShape { groups, segment_lanes });
-    shapes.filter(|shape| 8 * shape.groups * shape.segment_lanes <= profile.max_invocations).collect()
+    shapes.filter(|shape| fits(shape, profile)).collect()
+}
+
+/// Whether every tile of a product in this shape stays within the limits of the adapter. Products that leave their rows for the
+/// next one keep all outputs of a workgroup until then.
+fn fits(shape: &ProductShape, profile: &Profile) -> bool {
+    let lanes = 8 * shape.groups;
+    let largest_tile = matmul::TILES[matmul::TILES.len() - 1];
+    let left = 4 * largest_tile * 4 * lanes;
+    let sums = 16 * lanes;
+    lanes * shape.segment_lanes <= profile.max_invocations && left + sums <= profile.shared_bytes
 }
 
 /// Every choice of this adapter.

@@ -34,8 +34,12 @@ pub struct Int12Block {
 }
 
 impl Int12Block {
-    /// Rounds finite numbers to the nearest code, ties to even.
+    /// Rounds numbers to the nearest code, ties to even. If one of them is not finite, the scale is not a number and the codes are
+    /// zero, so that every product with the block shows it.
     pub fn new(values: &[f32; BLOCK_COLUMNS]) -> Self {
+        if values.iter().any(|value| !value.is_finite()) {
+            return Self { scale: f32::from_bits(0x7fc0_0000), codes: [0; BLOCK_COLUMNS], squares: 0.0 };
+        }
         let size = values.iter().fold(0.0, |size: f32, value| size.max(value.abs()));
         if size < SMALLEST {
             return Self { scale: 0.0, codes: [0; BLOCK_COLUMNS], squares: 0.0 };
@@ -106,6 +110,17 @@ mod tests {
     fn next_to_nothing_is_nothing() {
         for value in [0.0, 1e-31, f32::MIN_POSITIVE / 4.0] {
             assert_eq!(Int12Block::new(&[value; 32]).values(), [0.0; 32]);
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_seen() {
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut values = [1.0; 32];
+            values[17] = bad;
+            let block = Int12Block::new(&values);
+            assert!(block.scale.is_nan() && block.codes == [0; 32]);
+            assert!(Int12Block::from_words(&block.words()).values().iter().all(|value| value.is_nan()));
         }
     }
 

@@ -47,7 +47,7 @@ pub struct SamplingParams {
     pub stop: Vec<String>,
     /// Tokens that end the output, besides the model's own end tokens.
     pub stop_token_ids: Vec<TokenId>,
-    /// Go on after the model's end token.
+    /// Go on after the model's end token; an output with a constraint ends at it all the same.
     pub ignore_eos: bool,
     /// Makes tokens of the prompt and the output less likely: their positive logits are divided by it, negative ones multiplied
     /// (Keskar et al., 2019). Above 0; 1 is off.

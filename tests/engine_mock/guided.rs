@@ -170,6 +170,35 @@ fn a_complete_output_ends_at_once() {
 }
 
 #[test]
+fn a_prompt_is_scored_even_if_the_output_needs_no_model() {
+    let mock = mock();
+    let prompt = prompt(2, 6);
+    let wanted = expected(&mock, &prompt, &SamplingParams::greedy(3));
+    let engine = guided_engine(&mock, vec![forcing(&wanted, &[0, 1, 2])], None);
+    let params = follow(0, 3).prompt_logprobs(2);
+    let output = engine.generate(Request::new(prompt.clone(), params)).unwrap().wait().unwrap();
+    assert_eq!((output.token_ids, output.prompt_logprobs.len()), (wanted, 5));
+}
+
+#[test]
+fn an_output_that_fails_takes_its_siblings_along() {
+    let engine = guided_engine(&mock(), vec![vec![Line::Fail]], None);
+    let params = SamplingParams { temperature: 1.0, n: 3, ..follow(0, 5) };
+    let error = engine.generate(Request::new(prompt(1, 5), params)).unwrap().wait().unwrap_err();
+    assert_eq!(error.to_string(), "output token 0: nothing may come next");
+    assert_all_free(&engine);
+}
+
+#[test]
+fn an_end_token_ends_a_guided_output_even_if_others_would_go_on() {
+    let mock = mock();
+    let engine = guided_engine(&mock, vec![vec![Line::Open, Line::Only(EOS)]], None);
+    let params = SamplingParams { ignore_eos: true, ..follow(0, 20) };
+    let output = engine.generate(Request::new(prompt(1, 5), params)).unwrap().wait().unwrap();
+    assert_eq!((output.token_ids.len(), output.finish_reason), (2, FinishReason::Stop));
+}
+
+#[test]
 fn others_run_while_a_grammar_compiles() {
     let mock = mock();
     let (open, gate) = mpsc::channel();

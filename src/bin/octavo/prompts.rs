@@ -160,6 +160,7 @@ fn request(mut line: Line, defaults: &SamplingParams) -> Result<Request, String>
 /// Every field that is a sampling parameter; what it leaves out is as in `defaults`.
 fn params(mut line: Line, defaults: &SamplingParams) -> Result<SamplingParams, String> {
     let defaults = defaults.clone();
+    let unbound = line.json_object == Some(false);
     let constraint = constraint(&mut line)?;
     let detection = line.repetition_detection.map(|Detection { max_pattern_size, min_pattern_size, min_count }| {
         RepetitionDetection { max_pattern_size, min_pattern_size, min_count }
@@ -197,7 +198,7 @@ fn params(mut line: Line, defaults: &SamplingParams) -> Result<SamplingParams, S
         skip_special_tokens: line.skip_special_tokens.unwrap_or(defaults.skip_special_tokens),
         truncate_prompt_tokens: line.truncate_prompt_tokens.or(defaults.truncate_prompt_tokens),
         repetition_detection: detection.or(defaults.repetition_detection),
-        constraint: constraint.or(defaults.constraint),
+        constraint: constraint.or(defaults.constraint.filter(|default| !unbound || *default != Constraint::JsonObject)),
         whitespace: match line.whitespace {
             Some(word) => word.read("whitespace", whitespace)?,
             None => defaults.whitespace,

@@ -89,13 +89,15 @@ fn decode_minima(part: &MatrixRef<'_>, row: usize, out: &mut [f32]) {
 /// The result is wrong, or the device failed.
 pub fn quantize(rig: &Rig<'_>, tokens: usize, blocks: usize, spread: Spread) -> Outcome {
     let mut x = Source::new(36).numbers(2 * tokens * blocks * 32, spread);
-    // A block of zeros, one of next to nothing, and one whose codes end in ties.
+    // A block of zeros, one of next to nothing, one whose codes end in ties, and two with a number that is not finite.
     x[..32].fill(0.0);
     if blocks > 2 {
         x[32..64].fill(1e-32);
         x[64..96].iter_mut().enumerate().for_each(|(column, x)| *x = column as f32 + 1096.5);
         x[64] = 2047.0;
         x[95] = -2047.0;
+        x[100] = f32::NAN;
+        x[130] = f32::INFINITY;
     }
     let inputs =
         rig.step_inputs(&StepHeader { row_count: tokens as u32, ..Default::default() }, &[]).map_err(failed)?;

@@ -11,8 +11,8 @@ const DECODE_BELOW: usize = 16;
 /// How much longer than the mean the longest dispatch of a step takes. Gate and up of a dense layer are a third of its time
 /// and one of five to nine dispatches.
 const LONGEST_DISPATCH: u64 = 4;
-/// Fewest prompt rows of a step: a register tile.
-const FEWEST_ROWS: u64 = 8;
+/// Fewest prompt rows of a step: with fewer it would count as decoding, and nothing could be learnt of prompts any more.
+const FEWEST_ROWS: u64 = DECODE_BELOW as u64;
 
 /// What is known about the speed of this device, and how long a submission may take.
 #[derive(Clone, Copy, Debug)]

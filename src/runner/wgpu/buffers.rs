@@ -62,7 +62,7 @@ impl Sizes {
             table_stride: ceil_div(max_context, BLOCK_TOKENS),
             logit_rows: (LOGITS_BYTES / logits_row).clamp(1, max_samples),
             max_samples,
-            logprob_entries: spec.vocab_size.max(ENTRIES_PER_ROW * max_samples),
+            logprob_entries: 2 * spec.vocab_size + ENTRIES_PER_ROW * max_samples,
             side: SideLayout { max_context, vocab_size: spec.vocab_size },
             max_steps: usize::from(config.steps_per_submit),
             window: widest_window(spec, max_context),

@@ -126,7 +126,7 @@ impl<'a> Loader<'a> {
     pub(super) fn exact_matrix(&mut self, label: &str, parts: Vec<MatrixRef<'_>>) -> Result<DeviceMatrix> {
         let kind = Arrangement::Stacked;
         let fused = FusedMatrix::new(parts, kind).map_err(|error| error.context(label))?;
-        Ok(DeviceMatrix { form: Form::F32, ..DeviceMatrix::load(self, label, &fused, kind)? })
+        Ok(DeviceMatrix { form: Form::F32, exact: true, ..DeviceMatrix::load(self, label, &fused, kind)? })
     }
 
     /// Loads a matrix for each expert, of the parts of each.

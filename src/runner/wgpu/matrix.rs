@@ -20,6 +20,8 @@ pub(super) struct DeviceMatrix {
     pub(super) dtype: DType,
     /// How its products take activations.
     pub(super) form: Form,
+    /// Whether neither weights nor activations may be rounded any further, as matrix units do.
+    pub(super) exact: bool,
     /// Blocks of 32 columns.
     pub(super) blocks: usize,
     /// Output columns of a product: rows (of one expert), or half of them where gate and up share the matrix.
@@ -68,7 +70,7 @@ impl DeviceMatrix {
             shards.push(Shard { planes: planes.finish(), groups: range.len(), outputs: first..last, experts: 0..1 });
         }
         let form = loader.form(matrix.dtype());
-        Ok(Self { dtype: matrix.dtype(), form, blocks: matrix.blocks(), outputs, shards })
+        Ok(Self { dtype: matrix.dtype(), form, exact: false, blocks: matrix.blocks(), outputs, shards })
     }
 
     /// Repacks the matrices of experts, all of one shape, and uploads them one after another.
@@ -111,7 +113,7 @@ impl DeviceMatrix {
             shards.push(Shard { planes: planes.finish(), groups, outputs: 0..outputs, experts: range });
         }
         let form = loader.form(first.dtype());
-        Ok(Self { dtype: first.dtype(), form, blocks: first.blocks(), outputs, shards })
+        Ok(Self { dtype: first.dtype(), form, exact: false, blocks: first.blocks(), outputs, shards })
     }
 
     /// Whether every shard begins and ends with a block of 32 outputs.
@@ -235,6 +237,7 @@ impl UploadedPlanes {
 pub(super) struct Product {
     label: &'static str,
     spec: matmul::Spec,
+    exact: bool,
     bias: Option<Slice>,
     next_weight: Option<Slice>,
     shards: Vec<ShardDispatch>,
@@ -341,7 +344,7 @@ impl Product {
             epilogue: target.epilogue,
             batch,
         };
-        Ok(Self { label, spec, bias: target.bias, next_weight: target.next_weight, shards })
+        Ok(Self { label, spec, exact: matrix.exact, bias: target.bias, next_weight: target.next_weight, shards })
     }
 
     /// How it takes activations.
@@ -356,7 +359,7 @@ impl Product {
     pub(super) fn record(&self, step: &mut Recording<'_>, x: Forms<'_>, out: &Slice, extent: Extent) -> Result<()> {
         let profile = &step.gpu.profile;
         // All numbers of rows of a matrix go one way, so that its sums never depend on the batch.
-        let units = profile.matrix.filter(|_| matmul_units::runs(&self.spec, profile));
+        let units = profile.matrix.filter(|_| !self.exact && matmul_units::runs(&self.spec, profile));
         let variant = match units {
             Some(matrix) => matmul_units::variant(&self.spec, matrix),
             None => matmul::variant(&self.spec, extent.tile, profile),
