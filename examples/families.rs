@@ -37,7 +37,9 @@ fn ids(list: &Value) -> Vec<TokenId> {
 
 /// Runs all prompts of one model together.
 fn row<'a>(model: &Path, source: &str, prompts: impl Iterator<Item = &'a Value>) -> Result<(), Box<dyn Error>> {
-    let options = EngineOptions { kv_dtype: KvDtype::F32, max_num_seqs: 8, ..EngineOptions::default() };
+    // As what was recorded.
+    let (kv_dtype, activations) = (KvDtype::F32, octavo::config::Activations::F32);
+    let options = EngineOptions { kv_dtype, activations, max_num_seqs: 8, ..EngineOptions::default() };
     let llm = Llm::open(model.to_string_lossy(), options)?;
     let (prompts, expected): (Vec<_>, Vec<_>) =
         prompts.map(|prompt| (ids(&prompt["ids"]), ids(&prompt["greedy_ids"]))).unzip();
