@@ -7,7 +7,7 @@ mod golden;
 mod solo;
 
 use octavo::base::Epoch;
-use octavo::config::{EngineConfig, EngineOptions, KvDtype};
+use octavo::config::{Activations, EngineConfig, EngineOptions, KvDtype};
 use octavo::model::files::ModelFiles;
 use octavo::runner::wgpu::WgpuRunner;
 use octavo::sampling::{SamplingParams, TopLogprobs};
@@ -36,6 +36,8 @@ fn log_probabilities_and_ranks_are_the_recorded_ones() {
     let files = ModelFiles::open(&path).unwrap();
     let options = EngineOptions {
         max_num_seqs: 2,
+        // As what was recorded.
+        activations: Activations::F32,
         max_num_batched_tokens: 128,
         max_model_len: Some(256),
         num_kv_blocks: Some(16),
