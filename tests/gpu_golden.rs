@@ -158,7 +158,7 @@ fn rounded_activations_give_the_recorded_tokens_of_gguf_files() {
             Solo { steps: 4, ..Solo::greedy(ids.len(), 1) }.run(&mut runner, &mut epoch, &ids);
             let expected = recorded.floats(&format!("last_logits.len{}", ids.len()));
             let difference = largest_difference(&runner.read_logits(1).unwrap().concat(), &expected);
-            let spread = expected.iter().fold(0.0f64, |spread, logit| spread.max(f64::from(*logit).abs()));
+            let spread = expected.iter().fold(0.0f64, |spread, logit| spread.max(logit.abs()));
             // Off by up to a 4094th of the largest of their block, in a dozen products.
             assert!(difference < 12.0 * spread / 4094.0, "{file} {} tokens: {difference} of {spread}", ids.len());
             if prompt["min_margin"].as_f64().unwrap() > 4.0 * difference {
