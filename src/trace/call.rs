@@ -278,8 +278,8 @@ impl Sampling {
             top_k,
             top_p,
             min_p,
-            seed_low,
-            seed_high,
+            seed_low: _,
+            seed_high: _,
             stop_count,
             flags,
             stops,
@@ -305,7 +305,7 @@ impl Sampling {
             top_k,
             top_p,
             min_p,
-            seed: u64::from(seed_high) << 32 | u64::from(seed_low),
+            seed: row.seed(),
             stops: stops.into_iter().take(stop_count as usize).collect(),
         }
     }

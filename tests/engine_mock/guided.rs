@@ -64,7 +64,7 @@ impl TokenGuide for Script {
 
 /// Compiles the regex "n" to script n; waits for a word first if there is somebody to give it.
 struct Scripts {
-    scripts: Vec<Vec<Line>>,
+    scripts: Vec<Arc<Vec<Line>>>,
     gate: Option<Mutex<mpsc::Receiver<()>>>,
 }
 
@@ -75,12 +75,13 @@ impl GuideCompiler for Scripts {
             gate.lock().unwrap().recv().unwrap();
         }
         let number: usize = number.parse().map_err(|_| Error::config(format!("{number} is no script")))?;
-        Ok(Box::new(Script { lines: Arc::new(self.scripts[number].clone()), accepted: Vec::new() }))
+        Ok(Box::new(Script { lines: self.scripts[number].clone(), accepted: Vec::new() }))
     }
 }
 
 fn guided_engine(mock: &MockOptions, scripts: Vec<Vec<Line>>, gate: Option<mpsc::Receiver<()>>) -> Engine {
     let mut settings = settings(mock);
+    let scripts = scripts.into_iter().map(Arc::new).collect();
     settings.guides = Some(Arc::new(Scripts { scripts, gate: gate.map(Mutex::new) }));
     Engine::start(boxed(mock), None, None, settings).unwrap()
 }
@@ -182,11 +183,15 @@ fn a_prompt_is_scored_even_if_the_output_needs_no_model() {
 
 #[test]
 fn an_output_that_fails_takes_its_siblings_along() {
-    let engine = guided_engine(&mock(), vec![vec![Line::Fail]], None);
+    let lines = Arc::new(vec![Line::Fail]);
+    let mut settings = settings(&mock());
+    settings.guides = Some(Arc::new(Scripts { scripts: vec![lines.clone()], gate: None }));
+    let engine = Engine::start(boxed(&mock()), None, None, settings).unwrap();
     let params = SamplingParams { temperature: 1.0, n: 3, ..follow(0, 5) };
     let error = engine.generate(Request::new(prompt(1, 5), params)).unwrap().wait().unwrap_err();
     assert_eq!(error.to_string(), "output token 0: nothing may come next");
     assert_all_free(&engine);
+    assert_eq!(Arc::strong_count(&lines), 2, "the guides of the others are still there");
 }
 
 #[test]
@@ -255,7 +260,7 @@ fn a_lost_device_costs_no_token() {
         let healthy = MockOptions { fault: None, ..mock.clone() };
         let rebuild: RunnerFactory = Box::new(move || Ok(boxed(&healthy)));
         let mut settings = settings(&mock);
-        let scripts = vec![forcing(&wanted, &[2, 3, 9, 10, 11])];
+        let scripts = vec![Arc::new(forcing(&wanted, &[2, 3, 9, 10, 11]))];
         settings.guides = Some(Arc::new(Scripts { scripts, gate: None }));
         let engine = Engine::start(boxed(&mock), Some(rebuild), None, settings).unwrap();
         let led = engine.generate(Request::new(prompt(4, 12), follow(0, 40))).unwrap();
