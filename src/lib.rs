@@ -103,7 +103,7 @@
 //!
 //! # Environment
 //!
-//! `OCTAVO_DISABLE` names device features to leave unused (`f16,subgroups,timestamps,matrix`), to see a strong device do what a
+//! `OCTAVO_DISABLE` names device features to leave unused (`f16,int64,subgroups,timestamps,matrix`), to see a strong device do what a
 //! weak one would. `OCTAVO_SHADER_DIR` reads the WGSL from a folder instead of the copy in the program.
 
 #![warn(missing_docs)]

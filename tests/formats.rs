@@ -115,7 +115,10 @@ fn on_device(planes: &Planes, dtype: DType, blocks: usize, row: usize, block: us
         .map(|n| planes.bits[((group * blocks + block) * 32 + lane) * shape.bit_words + n])
         .collect();
     let words = shape.scale.words(blocks);
-    let scale_word = |s: usize| planes.scales[(group * words + s) * 32 + lane];
+    // Each of eight lanes finds the words of its four rows together: two of the first sixteen rows, two of the others.
+    let owner = (0..8).position(|owner| [0, 1, 16, 17].iter().any(|row| 2 * owner + row == lane)).unwrap();
+    let turn = [0, 1, 16, 17].iter().position(|row| 2 * owner + row == lane).unwrap();
+    let scale_word = |s: usize| planes.scales[(group * words + s) * 32 + 4 * owner + turn];
     let half = |word: u32, which: usize| f64::from(half::f16::from_bits((word >> (16 * which)) as u16).to_f32());
     let byte = |word: u32, which: usize| (word >> (8 * which)) as u8;
     // Scales of the block: (outer, outer minimum, inner bytes).

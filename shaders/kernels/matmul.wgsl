@@ -1,8 +1,9 @@
 //! kernel matmul
 //! slot arithmetic epilogue batch
+//! use lib/own_rows
 // out[token][row] = epilogue(sum over columns of weights[row][column] * x[token][column]), for any number of tokens.
 //
-// Eight lanes own a group of 32 output rows, four rows each, and hold a tile of TILE tokens in registers. Columns are cut
+// Eight lanes own a group of 32 output rows, four rows each (see lib/own_rows), and hold a tile of TILE tokens in registers. Columns are cut
 // into params.segments segments; each is summed from its first block to its last, and segments are added in order. So an
 // output has the same bits whatever TILE and SEGMENT_LANES are and however many tokens there are.
 //
@@ -81,7 +82,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     if group < params.group_count && local.y == 0u {
         for (var t = 0u; t < TILE; t++) {
             if t < batch.count {
-                finish(t, output_row(batch, t), group * 32u + lane, total[t]);
+                finish(t, output_row(batch, t), group * 32u + first_own_row(lane), total[t]);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! kernel matmul_units
 //! slot weights epilogue batch matrix
+//! use lib/own_rows
 // The product of matmul.wgsl on the adapter's matrix units: f16 factors, f32 sums. Optional; see src/kernels/matmul_units.rs.
 //
 // A subgroup of 32 lanes owns a group of 32 output rows, a lane each while weights are widened; a workgroup multiplies GROUPS
@@ -115,9 +116,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         for (var t = lane / 8u; t < MATRIX; t += 4u) {
             let member = s * MATRIX + t;
             if group < params.group_count && member < batch.count {
-                let at = (part * MATRIX + t) * 32u + (lane & 7u);
-                let found = vec4(strip[at], strip[at + 8u], strip[at + 16u], strip[at + 24u]);
-                finish(member, output_row(batch, member), group * 32u + (lane & 7u), found);
+                let row = first_own_row(lane & 7u);
+                let at = (part * MATRIX + t) * 32u + row;
+                let found = vec4(strip[at], strip[at + 1u], strip[at + 16u], strip[at + 17u]);
+                finish(member, output_row(batch, member), group * 32u + row, found);
             }
         }
         workgroupBarrier();

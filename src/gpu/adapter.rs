@@ -62,7 +62,7 @@ fn describe(raw: wgpu::Adapter, disabled: &str) -> Result<FoundAdapter> {
     match unknown.is_empty() {
         true => Ok(FoundAdapter { raw, profile }),
         false => Err(Error::config(format!(
-            "OCTAVO_DISABLE names {}, which is no feature; known are f16, subgroups, timestamps and matrix",
+            "OCTAVO_DISABLE names {}, which is no feature; known are f16, int64, subgroups, timestamps and matrix",
             unknown.join(", ")
         ))),
     }
@@ -113,6 +113,7 @@ pub fn profile_of(info: &wgpu::AdapterInfo, features: wgpu::Features, limits: &w
         max_groups: limits.max_compute_workgroups_per_dimension,
         subgroups: features.contains(wgpu::Features::SUBGROUP).then_some(sizes),
         f16: features.contains(wgpu::Features::SHADER_F16),
+        int64: features.contains(wgpu::Features::SHADER_INT64),
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         products: None,
         // `describe` asks for it.

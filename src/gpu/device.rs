@@ -66,6 +66,7 @@ impl Gpu {
         };
         let wanted = wgpu::Features::SUBGROUP
             | wgpu::Features::SHADER_F16
+            | wgpu::Features::SHADER_INT64
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::PIPELINE_CACHE;
         let opened = pollster::block_on(raw.request_device(&wgpu::DeviceDescriptor {
@@ -88,8 +89,9 @@ impl Gpu {
             Some(_) => (MATRIX_UNITS, unsafe { wgpu::ExperimentalFeatures::enabled() }),
             None => (wgpu::Features::empty(), wgpu::ExperimentalFeatures::disabled()),
         };
+        let int64 = if profile.int64 { wgpu::Features::SHADER_INT64 } else { wgpu::Features::empty() };
         let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor {
-            required_features: wgpu::Features::SUBGROUP | units,
+            required_features: wgpu::Features::SUBGROUP | int64 | units,
             experimental_features,
             required_limits: wgpu::Limits {
                 max_storage_buffer_binding_size: profile.max_binding,

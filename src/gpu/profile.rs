@@ -46,6 +46,8 @@ pub struct Profile {
     pub subgroups: Option<RangeInclusive<u32>>,
     /// Native half precision in shaders.
     pub f16: bool,
+    /// 64-bit whole numbers in shaders.
+    pub int64: bool,
     /// Whole-pass timestamps.
     pub timestamps: bool,
     /// How products are spread over lanes, if that was measured; else it follows from the rest.
@@ -125,6 +127,7 @@ impl Profile {
             max_groups: 65_535,
             subgroups: None,
             f16: false,
+            int64: false,
             timestamps: false,
             products: None,
             matrix: None,
@@ -205,6 +208,7 @@ impl Profile {
             match name {
                 "f16" => self.f16 = false,
                 "subgroups" => self.subgroups = None,
+                "int64" => self.int64 = false,
                 "timestamps" => self.timestamps = false,
                 "matrix" => self.matrix = None,
                 other => unknown.push(other.to_owned()),

@@ -1,6 +1,7 @@
 //! Token ids to rows of the residual stream, one dispatch for each shard of the vocabulary; learned positions are added the same
 //! way. Twin: `reference/embed.rs`.
 
+use super::weights;
 use crate::base::DType;
 use crate::gpu::{Const, Profile, Variant};
 use bytemuck::{Pod, Zeroable};
@@ -32,7 +33,7 @@ pub struct EmbedParams {
 pub fn variant(dtype: DType, table: Table, profile: &Profile) -> Variant {
     Variant {
         kernel: "embed",
-        slots: vec![("weights", dtype.name())],
+        slots: weights::slots(dtype, profile),
         consts: vec![("POSITIONS", Const::Bool(table == Table::Positions))],
         workgroup: [profile.row_lanes(32), 1, 1],
     }

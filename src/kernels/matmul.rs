@@ -5,7 +5,7 @@
 //! segments of a sum are spread over its lanes.
 
 use super::choice::product_shape;
-use super::{Form, activation_slot};
+use super::{Form, activation_slot, weights};
 use crate::base::DType;
 use crate::gpu::{Const, DeviceKind, Profile, Variant};
 use crate::model::spec::Activation;
@@ -196,7 +196,7 @@ fn row_lanes(epilogue: Epilogue, profile: &Profile) -> u32 {
 fn arithmetic(form: Form, profile: &Profile) -> &'static str {
     match form {
         Form::F32 => "f32",
-        Form::Int12 if profile.kind == DeviceKind::Cpu && profile.subgroups == Some(8..=8) => "int12_spread",
+        Form::Int12 if weights::reads_wide(profile) && profile.subgroups == Some(8..=8) => "int12_spread",
         Form::Int12 => "int12",
     }
 }
@@ -204,12 +204,12 @@ fn arithmetic(form: Form, profile: &Profile) -> &'static str {
 /// The variant with a register tile of `tile` tokens.
 pub fn variant(spec: &Spec, tile: u32, profile: &Profile) -> Variant {
     let segment_lanes = segment_lanes(tile, profile);
-    let mut slots = vec![
+    let mut slots = weights::slots(spec.dtype, profile);
+    slots.extend([
         ("arithmetic", arithmetic(spec.form, profile)),
-        ("weights", spec.dtype.name()),
         ("epilogue", spec.epilogue.slot()),
         ("batch", spec.batch.slot()),
-    ];
+    ]);
     if spec.form == Form::Int12 {
         slots.push(("codes", spec.dtype.name()));
     }

@@ -24,6 +24,7 @@ pub mod rope_kv;
 pub mod sample;
 pub mod self_test;
 pub mod update;
+mod weights;
 
 pub use crate::config::KvDtype;
 use crate::gpu::{Profile, Variant};

@@ -9,12 +9,13 @@
 //!
 //! ```text
 //! codes [((g * blocks + b) * vectors + v) * 32 + r]   vectors of 2 or 4 u32, v in 0..vectors
-//! scales[ (g * scale_words + s) * 32 + r]             one u32 each; see ScaleKind
+//! scales[ (g * scale_words + s) * 32 + place of r]    one u32 each; see ScaleKind
 //! bits  [ (g * blocks + b) * 32 + r]                  one u32 or two, only for formats with high bits apart
 //! ```
 //!
 //! so that neighbouring lanes, which own neighbouring rows, read neighbouring words, and a group streams from front to
-//! back.
+//! back. In a product eight lanes own the 32 rows of a group, in pairs: lane `l` rows `2 l`, `2 l + 1`, `2 l + 16` and
+//! `2 l + 17`. Scales lie in that order, so that a lane reads its four at once.
 //!
 //! **Exactness.** A decoded weight is `scale * code` or `scale * code - minimum`, where every product of an f16 scale, an
 //! inner scale of at most 8 bits and a code of at most 7 bits fits 24 bits and so is exact in f32. One rounding is left, that

@@ -202,11 +202,17 @@ impl Planes<'_> {
             self.codes[start..start + width].copy_from_slice(words);
         }
         for (word, bits) in shape.scale.place(packed, block).into_iter().flatten() {
-            self.scales[word * GROUP_ROWS + lane] |= bits;
+            self.scales[word * GROUP_ROWS + place_of_scale(lane)] |= bits;
         }
         let start = (block * GROUP_ROWS + lane) * shape.bit_words;
         self.bits[start..start + shape.bit_words].copy_from_slice(&packed.bits[..shape.bit_words]);
     }
+}
+
+/// Where the word of a row lies among the 32 of its group: in the order of the lanes that own the rows in a product, four to a
+/// lane. Lane `l` of eight owns rows `2 l`, `2 l + 1`, `2 l + 16` and `2 l + 17`: see shaders/lib/own_rows.wgsl.
+fn place_of_scale(row: usize) -> usize {
+    row % 16 / 2 * 4 + row / 16 * 2 + row % 2
 }
 
 /// Bytes that a tensor takes on the device, but for the padding of its last row group: the planes of a matrix, after

@@ -53,7 +53,10 @@ fn profiles() -> Vec<Profile> {
             "AMD-like, waves of 64",
             Profile { vendor: 0x1002, subgroups: Some(64..=64), matrix: None, ..cuda.clone() },
         ),
-        named("lavapipe-like", Profile { kind: DeviceKind::Cpu, subgroups: Some(8..=8), matrix: None, ..cuda }),
+        named(
+            "lavapipe-like",
+            Profile { kind: DeviceKind::Cpu, subgroups: Some(8..=8), int64: true, matrix: None, ..cuda },
+        ),
     ]
 }
 
@@ -85,6 +88,7 @@ fn translated(profile: &Profile) -> Vec<Translated> {
             // Packing halves into words is part of WebGPU, though naga counts it as a capability.
             let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
             capabilities.set(Capabilities::SUBGROUP, profile.subgroups.is_some());
+            capabilities.set(Capabilities::SHADER_INT64, profile.int64);
             let units = Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_FLOAT16;
             capabilities.set(units, profile.matrix.is_some());
             let info = Validator::new(ValidationFlags::all(), capabilities)

@@ -32,10 +32,11 @@ fn add_columns(
 }
 
 fn add_block(sums: ptr<function, Sums>, batch: Batch, group: u32, block: u32, lane: u32) {
-    let b0 = load_block(group, params.blocks, block, lane);
-    let b1 = load_block(group, params.blocks, block, lane + 8u);
-    let b2 = load_block(group, params.blocks, block, lane + 16u);
-    let b3 = load_block(group, params.blocks, block, lane + 24u);
+    let rows = load_four(group, params.blocks, block, lane);
+    let b0 = rows[0];
+    let b1 = rows[1];
+    let b2 = rows[2];
+    let b3 = rows[3];
     let at = block * 8u;
     // Written out, so that each `i` is a constant and decoding needs no dynamic index.
     add_columns(sums, decode4(b0, 0u), decode4(b1, 0u), decode4(b2, 0u), decode4(b3, 0u), batch, at);

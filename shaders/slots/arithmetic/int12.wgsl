@@ -33,10 +33,11 @@ fn dots(b0: Block, b1: Block, b2: Block, b3: Block, i: u32, pair: vec2<u32>) -> 
 }
 
 fn add_block(sums: ptr<function, Sums>, batch: Batch, group: u32, block: u32, lane: u32) {
-    let b0 = load_block(group, params.blocks, block, lane);
-    let b1 = load_block(group, params.blocks, block, lane + 8u);
-    let b2 = load_block(group, params.blocks, block, lane + 16u);
-    let b3 = load_block(group, params.blocks, block, lane + 24u);
+    let rows = load_four(group, params.blocks, block, lane);
+    let b0 = rows[0];
+    let b1 = rows[1];
+    let b2 = rows[2];
+    let b3 = rows[3];
     for (var t = 0u; t < TILE; t++) {
         // Two pairs a vector.
         let at = (input_at(batch, t) + block * 8u) / 2u;

@@ -4,7 +4,7 @@
 // four products: the eight lanes of a subgroup load a block of activations together, and hand each other its columns. Products
 // and sums of codes are whole numbers below 2^24, which f32 holds exactly.
 
-@group(0) @binding(1) var<storage, read> x: array<vec2<u32>>;
+@group(0) @binding(1) var<storage, read> x: array<u64>;
 
 var<private> squares: array<f32, TILE>;
 
@@ -28,12 +28,23 @@ fn of_lane(value: vec4<f32>, i: u32) -> vec4<f32> {
     }
 }
 
+// What a byte is worth where it stands in a word of codes that are never negative. Taking bytes out where they are costs less than
+// moving them, and a power of two changes no bit of a product; the activations hold its inverse.
+const PLACES = select(vec4(1.0, 0x1p-8, 0x1p-16, 0x1p-24), vec4(1.0), SIGNED);
+
+fn widened(codes: u32) -> vec4<f32> {
+    if SIGNED {
+        return vec4<f32>(unpack4xI8(codes));
+    }
+    return vec4<f32>(bitcast<vec4<i32>>(vec4(codes) & vec4(0xffu, 0xff00u, 0xff0000u, 0x7f000000u)));
+}
+
 // Products of columns 4 i .. 4 i + 3, which lane `i` holds, in four rows.
 fn add_codes(sums: ptr<function, Sums>, shares: ptr<function, Shares>, b0: Block, b1: Block, b2: Block, b3: Block, i: u32) {
-    let w0 = vec4<f32>(unpack4xI8(codes4(b0, i)));
-    let w1 = vec4<f32>(unpack4xI8(codes4(b1, i)));
-    let w2 = vec4<f32>(unpack4xI8(codes4(b2, i)));
-    let w3 = vec4<f32>(unpack4xI8(codes4(b3, i)));
+    let w0 = widened(codes4(b0, i));
+    let w1 = widened(codes4(b1, i));
+    let w2 = widened(codes4(b2, i));
+    let w3 = widened(codes4(b3, i));
     for (var t = 0u; t < TILE; t++) {
         let v = of_lane((*shares)[t], i);
         var sum = (*sums)[t];
@@ -46,15 +57,17 @@ fn add_codes(sums: ptr<function, Sums>, shares: ptr<function, Shares>, b0: Block
 }
 
 fn add_block(sums: ptr<function, Sums>, batch: Batch, group: u32, block: u32, lane: u32) {
-    let b0 = load_block(group, params.blocks, block, lane);
-    let b1 = load_block(group, params.blocks, block, lane + 8u);
-    let b2 = load_block(group, params.blocks, block, lane + 16u);
-    let b3 = load_block(group, params.blocks, block, lane + 24u);
+    let rows = load_four(group, params.blocks, block, lane);
+    let b0 = rows[0];
+    let b1 = rows[1];
+    let b2 = rows[2];
+    let b3 = rows[3];
     var shares: Shares;
     var about: array<u32, TILE>;
     for (var t = 0u; t < TILE; t++) {
-        let pair = x[input_at(batch, t) + block * 8u + lane];
-        shares[t] = vec4<f32>(int12_codes(pair));
+        let word = x[input_at(batch, t) + block * 8u + lane];
+        let pair = vec2(u32(word), u32(word >> 32u));
+        shares[t] = vec4<f32>(int12_codes(pair)) * PLACES;
         about[t] = pair.y;
     }
     var low: Sums;

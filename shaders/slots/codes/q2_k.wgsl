@@ -1,6 +1,7 @@
 //! slot weights
 // Two bits times a scale, less a minimum, for each half.
 
+const SIGNED: bool = false;
 const HALVES: bool = true;
 
 fn codes4(block: Block, i: u32) -> u32 {

@@ -1,6 +1,7 @@
 //! slot weights
 // Three bits less 4, times a scale for each half.
 
+const SIGNED: bool = false;
 const HALVES: bool = true;
 
 fn codes4(block: Block, i: u32) -> u32 {

@@ -1,6 +1,7 @@
 //! slot weights
 // Nibbles times a scale, plus a minimum.
 
+const SIGNED: bool = false;
 const HALVES: bool = false;
 
 fn codes4(block: Block, i: u32) -> u32 {

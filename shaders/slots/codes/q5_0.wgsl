@@ -1,6 +1,7 @@
 //! slot weights
 // Five bits less 16, times a scale.
 
+const SIGNED: bool = false;
 const HALVES: bool = false;
 
 fn codes4(block: Block, i: u32) -> u32 {

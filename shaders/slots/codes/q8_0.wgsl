@@ -1,6 +1,7 @@
 //! slot weights
 // Signed bytes times a scale.
 
+const SIGNED: bool = true;
 const HALVES: bool = false;
 
 fn codes4(block: Block, i: u32) -> u32 {

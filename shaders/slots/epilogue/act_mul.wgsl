@@ -11,8 +11,8 @@ fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
     if column < params.row_count {
         out[at] = activate(sums.x) * sums.z;
     }
-    if column + 8u < params.row_count {
-        out[at + 8u] = activate(sums.y) * sums.w;
+    if column + 1u < params.row_count {
+        out[at + 1u] = activate(sums.y) * sums.w;
     }
 }
 

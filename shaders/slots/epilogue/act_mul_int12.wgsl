@@ -14,7 +14,7 @@ var<workgroup> kept: array<f32, TILE * SPAN>;
 fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
     let at = member * SPAN + ((row / 32u) * 16u + (row & 31u)) % SPAN;
     kept[at] = activate(sums.x) * sums.z;
-    kept[at + 8u] = activate(sums.y) * sums.w;
+    kept[at + 1u] = activate(sums.y) * sums.w;
 }
 
 fn leave(batch: Batch, first_group: u32, lane: u32) {

@@ -4,7 +4,7 @@
 // norm's weight, as int12. What is missing is one factor for the whole row, which needs all of its blocks; each block carries the
 // sum of its squares, and the product that reads the row multiplies its own sums with the factor.
 
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<vec2<f32>>;
 @group(0) @binding(8) var<storage, read> next_weight: array<vec4<f32>>;
 @group(0) @binding(9) var<storage, read_write> result: array<vec2<u32>>;
 
@@ -15,14 +15,20 @@ const SPAN: u32 = WG_X * 4u;
 var<workgroup> kept: array<f32, TILE * SPAN>;
 
 fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
-    let at = token * params.out_stride + params.out_offset + row;
-    for (var i = 0u; i < 4u; i++) {
-        if row + 8u * i < params.row_count {
-            let value = out[at + 8u * i] + sums[i];
-            out[at + 8u * i] = value;
-            kept[member * SPAN + (row + 8u * i) % SPAN] = value;
-        }
+    if row >= params.row_count {
+        return;
     }
+    // Whole blocks of 32 rows, so pairs of rows are whole too.
+    let at = (token * params.out_stride + params.out_offset + row) / 2u;
+    let low = out[at] + sums.xy;
+    let high = out[at + 8u] + sums.zw;
+    out[at] = low;
+    out[at + 8u] = high;
+    let to = member * SPAN + row % SPAN;
+    kept[to] = low.x;
+    kept[to + 1u] = low.y;
+    kept[to + 16u] = high.x;
+    kept[to + 17u] = high.y;
 }
 
 fn leave(batch: Batch, first_group: u32, lane: u32) {

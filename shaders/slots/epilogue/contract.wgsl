@@ -1,8 +1,7 @@
-// What becomes of the finished sums. `finish` takes those of member `member` of the batch, which is row `token` of the output: output
-// rows `row`, `row + 8`, `row + 16`, `row + 24` of the matrix, counted within its shard. With LEAVES all lanes meet at a barrier
-// after that and call `leave`, which writes rows for the next product from what the workgroup has kept; `first_group` is that of
-// the workgroup. `params` are the matmul kernel's; the slot binds where it
-// writes.
+// What becomes of the finished sums. `finish` takes those of member `member` of the batch, which is row `token` of the output: rows
+// `row`, `row + 1`, `row + 16` and `row + 17` of the matrix, counted within its shard (see lib/own_rows). With LEAVES all lanes
+// meet at a barrier after that and call `leave`, which writes rows for the next product from what the workgroup has kept;
+// `first_group` is that of the workgroup. `params` are the matmul kernel's; the slot binds where it writes.
 
 struct Batch { count: u32 }
 const LEAVES: bool = false;

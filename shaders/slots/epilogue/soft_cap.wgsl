@@ -1,5 +1,5 @@
 //! slot batch
-//! use lib/math
+//! use lib/own_rows lib/math
 // Stores the sums, softly limited: the logits of models that cap them.
 
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
@@ -9,8 +9,9 @@ const LEAVES: bool = false;
 fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
     let at = token * params.out_stride + params.out_offset + row;
     for (var i = 0u; i < 4u; i++) {
-        if row + 8u * i < params.row_count {
-            out[at + 8u * i] = soft_cap(sums[i], params.cap);
+        let own = to_own_row(i);
+        if row + own < params.row_count {
+            out[at + own] = soft_cap(sums[i], params.cap);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! bf16, two to a word: four vectors a block. Widening is a shift, hence exact.
+//! use lib/each_row
+// bf16, two to a word: four vectors a block. Widening is a shift, hence exact.
 
 @group(0) @binding(10) var<storage, read> codes: array<vec4<u32>>;
 

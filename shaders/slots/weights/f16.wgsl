@@ -1,4 +1,5 @@
-//! f16, two to a word: four vectors a block. Unpacking works without the f16 feature, and beats it on lavapipe.
+//! use lib/each_row
+// f16, two to a word: four vectors a block. Unpacking works without the f16 feature, and beats it on lavapipe.
 
 @group(0) @binding(10) var<storage, read> codes: array<vec4<u32>>;
 

@@ -1,4 +1,5 @@
-//! Plain f32: eight vectors a block.
+//! use lib/each_row
+// Plain f32: eight vectors a block.
 
 @group(0) @binding(10) var<storage, read> codes: array<vec4<u32>>;
 

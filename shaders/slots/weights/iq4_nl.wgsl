@@ -1,13 +1,31 @@
-//! IQ4_NL: 32 nibbles as in q4_0 that name one of sixteen levels, and one f16 scale. w = scale * level.
-
-@group(0) @binding(10) var<storage, read> codes: array<vec4<u32>>;
-@group(0) @binding(11) var<storage, read> scales: array<u32>;
+//! slot code_plane scale_plane
+//! use lib/own_rows lib/scale_word
+// IQ4_NL: 32 nibbles as in q4_0 that name one of sixteen levels, and one f16 scale. w = scale * level.
 
 struct Block { nibbles: vec4<u32>, scale: f32 }
 
+fn block_of(nibbles: vec4<u32>, word: u32, block: u32) -> Block {
+    let pair = unpack2x16float(word);
+    return Block(nibbles, select(pair.x, pair.y, (block & 1u) == 1u));
+}
+
 fn load_block(group: u32, blocks: u32, block: u32, row: u32) -> Block {
-    let pair = unpack2x16float(scales[(group * ((blocks + 1u) / 2u) + block / 2u) * 32u + row]);
-    return Block(codes[(group * blocks + block) * 32u + row], select(pair.x, pair.y, (block & 1u) == 1u));
+    let at = (group * blocks + block) * 32u + row;
+    let word = scale_word((group * ((blocks + 1u) / 2u) + block / 2u) * 32u, row);
+    return block_of(code_vector(at), word, block);
+}
+
+fn load_four(group: u32, blocks: u32, block: u32, lane: u32) -> array<Block, 4> {
+    let at = (group * blocks + block) * 32u + first_own_row(lane);
+    let low = code_pair(at);
+    let high = code_pair(at + 16u);
+    let words = scale_words((group * ((blocks + 1u) / 2u) + block / 2u) * 32u, lane);
+    return array(
+        block_of(low[0], words.x, block),
+        block_of(low[1], words.y, block),
+        block_of(high[0], words.z, block),
+        block_of(high[1], words.w, block),
+    );
 }
 
 // -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113: the roundings of a polynomial, which stays further from the

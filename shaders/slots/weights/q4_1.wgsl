@@ -1,14 +1,31 @@
-//! Q4_1: 32 nibbles, an f16 scale and an f16 minimum. w = scale * code + minimum. Nibbles as in q4_0.
-
-@group(0) @binding(10) var<storage, read> codes: array<vec4<u32>>;
-@group(0) @binding(11) var<storage, read> scales: array<u32>;
+//! slot code_plane scale_plane
+//! use lib/own_rows lib/scale_word
+// Q4_1: 32 nibbles, an f16 scale and an f16 minimum. w = scale * code + minimum. Nibbles as in q4_0.
 
 struct Block { nibbles: vec4<u32>, scale: f32, minimum: f32 }
 
+fn block_of(nibbles: vec4<u32>, word: u32, block: u32) -> Block {
+    let pair = unpack2x16float(word);
+    return Block(nibbles, pair.x, pair.y);
+}
+
 fn load_block(group: u32, blocks: u32, block: u32, row: u32) -> Block {
     let at = (group * blocks + block) * 32u + row;
-    let pair = unpack2x16float(scales[at]);
-    return Block(codes[at], pair.x, pair.y);
+    let word = scale_word((group * blocks + block) * 32u, row);
+    return block_of(code_vector(at), word, block);
+}
+
+fn load_four(group: u32, blocks: u32, block: u32, lane: u32) -> array<Block, 4> {
+    let at = (group * blocks + block) * 32u + first_own_row(lane);
+    let low = code_pair(at);
+    let high = code_pair(at + 16u);
+    let words = scale_words((group * blocks + block) * 32u, lane);
+    return array(
+        block_of(low[0], words.x, block),
+        block_of(low[1], words.y, block),
+        block_of(high[0], words.z, block),
+        block_of(high[1], words.w, block),
+    );
 }
 
 fn decode4(block: Block, i: u32) -> vec4<f32> {

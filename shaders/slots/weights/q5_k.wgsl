@@ -1,20 +1,40 @@
-//! Q5_K: 32 nibbles as in q4_0 and a fifth bit for each; a scale and a minimum of six bits, in units of a super-block's two
-//! f16. w = scale * code - minimum. The fifth bits of vector i lie at bit i of each byte.
+//! slot code_plane scale_plane
+//! use lib/own_rows lib/scale_word
+// Q5_K: 32 nibbles as in q4_0 and a fifth bit for each; a scale and a minimum of six bits, in units of a super-block's two
+// f16. w = scale * code - minimum. The fifth bits of vector i lie at bit i of each byte.
 
-@group(0) @binding(10) var<storage, read> codes: array<vec4<u32>>;
-@group(0) @binding(11) var<storage, read> scales: array<u32>;
 @group(0) @binding(12) var<storage, read> bits: array<u32>;
 
 struct Block { nibbles: vec4<u32>, fifth: u32, scale: f32, minimum: f32 }
 
+fn block_of(nibbles: vec4<u32>, fifth: u32, outer: u32, inner: u32, block: u32) -> Block {
+    let bytes = unpack4xU8(inner);
+    let pair = unpack2x16float(outer) * vec2<f32>(select(bytes.xy, bytes.zw, (block & 1u) == 1u));
+    return Block(nibbles, fifth, pair.x, pair.y);
+}
+
 fn load_block(group: u32, blocks: u32, block: u32, row: u32) -> Block {
+    let at = (group * blocks + block) * 32u + row;
     // Five words a super-block: the outer scales, then two bytes for each block.
-    let at = (group * (blocks / 8u) + block / 8u) * 160u + row;
-    let outer = unpack2x16float(scales[at]);
-    let bytes = unpack4xU8(scales[at + 32u + (block & 6u) * 16u]);
-    let inner = outer * vec2<f32>(select(bytes.xy, bytes.zw, (block & 1u) == 1u));
-    let own = (group * blocks + block) * 32u + row;
-    return Block(codes[own], bits[own], inner.x, inner.y);
+    let scales_at = (group * (blocks / 8u) + block / 8u) * 160u;
+    let outer = scale_word(scales_at, row);
+    let inner = scale_word(scales_at + 32u + (block & 6u) * 16u, row);
+    return block_of(code_vector(at), bits[at], outer, inner, block);
+}
+
+fn load_four(group: u32, blocks: u32, block: u32, lane: u32) -> array<Block, 4> {
+    let at = (group * blocks + block) * 32u + first_own_row(lane);
+    let low = code_pair(at);
+    let high = code_pair(at + 16u);
+    let scales_at = (group * (blocks / 8u) + block / 8u) * 160u;
+    let outer = scale_words(scales_at, lane);
+    let inner = scale_words(scales_at + 32u + (block & 6u) * 16u, lane);
+    return array(
+        block_of(low[0], bits[at], outer.x, inner.x, block),
+        block_of(low[1], bits[at + 1u], outer.y, inner.y, block),
+        block_of(high[0], bits[at + 16u], outer.z, inner.z, block),
+        block_of(high[1], bits[at + 17u], outer.w, inner.w, block),
+    );
 }
 
 fn decode4(block: Block, i: u32) -> vec4<f32> {

@@ -46,6 +46,7 @@ struct Adapter {
     driver: String,
     kind: &'static str,
     f16: bool,
+    int64: bool,
     timestamps: bool,
     subgroup_sizes: Option<[u32; 2]>,
     max_binding_bytes: u64,
@@ -98,6 +99,7 @@ fn examine(index: usize, found: FoundAdapter) -> Adapter {
         max_invocations,
         subgroups,
         f16,
+        int64,
         timestamps,
         ..
     } = found.profile.clone();
@@ -119,6 +121,7 @@ fn examine(index: usize, found: FoundAdapter) -> Adapter {
             DeviceKind::Other => "other",
         },
         f16,
+        int64,
         timestamps,
         subgroup_sizes: subgroups.map(|sizes| [*sizes.start(), *sizes.end()]),
         max_binding_bytes: max_binding,
@@ -165,8 +168,9 @@ fn write_adapter(text: &mut String, adapter: &Adapter) -> std::fmt::Result {
         None => "no subgroups".into(),
     };
     let has = |there: bool, name: &str| if there { format!(", {name}") } else { format!(", no {name}") };
-    let (f16, timestamps) = (has(adapter.f16, "f16"), has(adapter.timestamps, "timestamps"));
-    writeln!(text, "   features    {subgroups}{f16}{timestamps}")?;
+    let [f16, int64, timestamps] = [(adapter.f16, "f16"), (adapter.int64, "int64"), (adapter.timestamps, "timestamps")]
+        .map(|(there, name)| has(there, name));
+    writeln!(text, "   features    {subgroups}{f16}{int64}{timestamps}")?;
     writeln!(
         text,
         "   limits      bindings of {} MiB, buffers of {} MiB, {} KiB and {} lanes a workgroup",

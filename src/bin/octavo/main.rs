@@ -46,7 +46,7 @@ organisation/name:file.gguf.
 
 Environment:
   OCTAVO_LOG        log filter, such as `info` or `octavo=debug`; the default is `warn`
-  OCTAVO_DISABLE    device features to leave unused: f16, subgroups, timestamps, matrix
+  OCTAVO_DISABLE    device features to leave unused: f16, int64, subgroups, timestamps, matrix
   OCTAVO_CACHE_DIR  folder for what drivers compile, kept for the next start; empty keeps nothing
   OCTAVO_TUNE=0     use the usual shape of products instead of measuring which is the fastest
   HF_HOME           where models of the hub are kept; HF_HUB_OFFLINE=1 forbids downloads";
