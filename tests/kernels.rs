@@ -10,6 +10,7 @@ use octavo::gpu::{DeviceKind, Gpu, list_adapters};
 use octavo::kernels::choice::product_candidates;
 use octavo::kernels::embed::Table;
 use octavo::kernels::experts::{self, Sum};
+use octavo::kernels::heads::Heads;
 use octavo::kernels::matmul::{Batch, Epilogue};
 use octavo::kernels::norm::Rows;
 use octavo::kernels::norm_add::Next;
@@ -19,7 +20,7 @@ use octavo::kernels::self_test::matrix::{self, Shape};
 use octavo::kernels::self_test::rig::Rig;
 use octavo::kernels::self_test::sampler::cases::{self, plain_row};
 use octavo::kernels::self_test::sampler::{self, Case, Row};
-use octavo::kernels::self_test::{self, Outcome, norms, rows, tables};
+use octavo::kernels::self_test::{self, Outcome, heads, norms, rows, tables};
 use octavo::kernels::{Form, KvDtype, attention, matmul, rope_kv};
 use octavo::model::spec::{Activation, AttnSpec, NormKind};
 use octavo::sampling::SamplingParams;
@@ -300,6 +301,25 @@ fn norms_and_activations_agree_with_their_twins() {
             for (tokens, width) in [(1, 32), (9, 96), (3, 1536)] {
                 let what = (activation, tokens, width);
                 all.push(bits(device, &what, rows::act_mul(rig, activation, tokens, width)));
+            }
+        }
+        all
+    });
+}
+
+#[test]
+fn heads_have_the_same_bits_from_one_product_as_from_two_dispatches() {
+    on_every_device(|device, rig| {
+        let mut all = Vec::new();
+        for (index, (heads, kv_heads, head_dim, rotary_dim)) in
+            [(9, 3, 64, 64), (4, 4, 32, 32), (6, 2, 96, 32), (3, 1, 128, 0), (2, 1, 256, 256)].into_iter().enumerate()
+        {
+            let spec = Heads { heads, kv_heads, head_dim, rotary_dim, kv: [KvDtype::F16, KvDtype::F32][index % 2] };
+            for (dtype, form) in [(DType::F32, Form::F32), (DType::Q4_1, Form::Int12), (DType::Q8_0, Form::Int12)] {
+                for (tile, tokens) in [(1, 1), (1, 3), (8, 11)] {
+                    let what = (spec, dtype, tile, tokens);
+                    all.push(bits(device, &what, heads::heads(rig, dtype, form, spec, tile, tokens)));
+                }
             }
         }
         all

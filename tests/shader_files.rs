@@ -116,10 +116,10 @@ fn used_by(name: &str, text: &str, seen: &mut Vec<PathBuf>) -> String {
 #[test]
 fn slots_keep_their_contracts() {
     // Names that implementations take from the kernel that uses them.
-    const AROUND: &str = "const WG_X: u32 = 8u; const HEAD_DIM: u32 = 64u; const EPS: f32 = 1e-6;
+    const AROUND: &str = "const WG_X: u32 = 8u; const HEAD_DIM: u32 = 64u; const HEADS: u32 = 4u; const KV_HEADS: u32 = 2u; const EPS: f32 = 1e-6;
         const TILE: u32 = 4u; const ROTARY_DIM: u32 = 64u;
         struct Params { blocks: u32, segments: u32, norm_eps: f32, out_stride: u32, out_offset: u32, row_count: u32, x_stride: u32, cap: f32, group_count: u32,
-            first_sample: u32, sample_limit: u32, first_expert: u32, expert_count: u32, pairs_per_input: u32 }
+            first_sample: u32, sample_limit: u32, first_expert: u32, expert_count: u32, pairs_per_input: u32, turns_at: u32 }
         const WG_Y: u32 = 1u; const NORMED: bool = false; const SEGMENT_LANES: u32 = 1u;
         @group(0) @binding(20) var<uniform> params: Params;\n";
     let parse = |name: &str, text: &str| {
@@ -268,6 +268,7 @@ fn structures_have_the_same_layout_on_both_sides() {
             pairs_per_input,
             cap,
             norm_eps,
+            turns_at,
         ]
     );
 }

@@ -24,6 +24,7 @@ struct MatmulParams {
     pairs_per_input: u32, // and how many pairs in a row read the same row of x
     cap: f32,             // of a soft limit
     norm_eps: f32,        // of the norm whose factor rows still lack
+    turns_at: u32,        // where the table of rotations begins, in vectors of the list of rows
 }
 
 @group(0) @binding(3) var<uniform> params: MatmulParams;

@@ -22,6 +22,7 @@ struct MatmulParams {
     pairs_per_input: u32,
     cap: f32,
     norm_eps: f32,
+    turns_at: u32,
 }
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;

@@ -5,7 +5,8 @@
 //! segments of a sum are spread over its lanes.
 
 use super::choice::product_shape;
-use super::{Form, activation_slot, weights};
+use super::heads::Heads;
+use super::{Form, KvDtype, activation_slot, weights};
 use crate::base::DType;
 use crate::gpu::{Const, DeviceKind, Profile, Variant};
 use crate::model::spec::Activation;
@@ -66,12 +67,14 @@ pub enum Epilogue {
     ActMulInt12(Activation),
     /// Added to the output, whose new rows are left as [`Form::Int12`] for a [normed](Spec::normed) product.
     AddLeft,
+    /// Rotated and written to the cache: a matrix of query, key and value heads.
+    Heads(Heads),
     /// Softly limited to [`MatmulParams::cap`]: the logits of models that cap them.
     SoftCap,
 }
 
 impl Epilogue {
-    /// Every epilogue.
+    /// Every epilogue but [`Heads`](Self::Heads), which has specs of its own.
     pub const ALL: [Self; 12] = [
         Self::Store,
         Self::Bias,
@@ -97,6 +100,7 @@ impl Epilogue {
             Self::ActMul(_) => "act_mul",
             Self::ActMulInt12(_) => "act_mul_int12",
             Self::AddLeft => "add_left",
+            Self::Heads(_) => "heads",
             Self::SoftCap => "soft_cap",
         }
     }
@@ -160,6 +164,8 @@ pub struct MatmulParams {
     pub cap: f32,
     /// Added to the mean square of rows that lack the factor of their norm.
     pub norm_eps: f32,
+    /// Where the table of rotations begins behind the list of rows, in vectors of four.
+    pub turns_at: u32,
 }
 
 /// Segments into which a sum over `blocks` blocks is cut: enough that a single token fills a GPU, one on software adapters,
@@ -208,22 +214,22 @@ pub fn variant(spec: &Spec, tile: u32, profile: &Profile) -> Variant {
     slots.extend([
         ("arithmetic", arithmetic(spec.form, profile)),
         ("epilogue", spec.epilogue.slot()),
-        ("batch", spec.batch.slot()),
+        ("batch", if matches!(spec.epilogue, Epilogue::Heads(_)) { "listed" } else { spec.batch.slot() }),
     ]);
+    let mut consts = vec![
+        ("TILE", Const::U32(tile)),
+        ("SEGMENT_LANES", Const::U32(segment_lanes)),
+        ("NORMED", Const::Bool(spec.normed)),
+    ];
+    if let Epilogue::Heads(heads) = &spec.epilogue {
+        slots.push(("kv_pair", heads.kv.name()));
+        consts.extend(heads.consts());
+    }
     if spec.form == Form::Int12 {
         slots.push(("codes", spec.dtype.name()));
     }
     slots.extend(spec.epilogue.activation().map(|activation| ("activation", activation_slot(activation))));
-    Variant {
-        kernel: "matmul",
-        slots,
-        consts: vec![
-            ("TILE", Const::U32(tile)),
-            ("SEGMENT_LANES", Const::U32(segment_lanes)),
-            ("NORMED", Const::Bool(spec.normed)),
-        ],
-        workgroup: [row_lanes(spec.epilogue, profile), segment_lanes, 1],
-    }
+    Variant { kernel: "matmul", slots, consts, workgroup: [row_lanes(spec.epilogue, profile), segment_lanes, 1] }
 }
 
 /// Workgroups for `groups` groups of rows and `tokens` tokens.
@@ -261,6 +267,12 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
         add(dtype, gated, Batch::Experts, &TILES);
         add(dtype, Epilogue::ActMulInt12(Activation::Silu), Batch::Experts, &[1, 4]);
         add(dtype, Epilogue::Store, Batch::Experts, &TILES);
+        for kv in [KvDtype::F16, KvDtype::F32] {
+            let heads = Heads { heads: 9, kv_heads: 3, head_dim: 64, rotary_dim: 64, kv };
+            add(dtype, Epilogue::Heads(heads), Batch::Rows, &TILES);
+            add(dtype, Epilogue::Heads(Heads { head_dim: 96, rotary_dim: 32, ..heads }), Batch::Rows, &[4]);
+            add(dtype, Epilogue::Heads(Heads { rotary_dim: 0, ..heads }), Batch::Rows, &[1]);
+        }
     }
     variants
 }

@@ -32,7 +32,8 @@ pub fn variant(spec: &Spec, matrix: MatrixTile) -> Variant {
     variant.kernel = "matmul_units";
     variant.slots.retain(|(slot, _)| *slot != "arithmetic");
     variant.slots.push(("matrix", matrix.slot()));
-    variant.consts = vec![("TILE", Const::U32(TILE)), ("GROUPS", Const::U32(GROUPS))];
+    variant.consts.retain(|(name, _)| !matches!(*name, "TILE" | "SEGMENT_LANES" | "NORMED"));
+    variant.consts.extend([("TILE", Const::U32(TILE)), ("GROUPS", Const::U32(GROUPS))]);
     variant.workgroup = [32 * GROUPS, 1, 1];
     variant
 }

@@ -12,6 +12,7 @@ pub mod attn_combine;
 pub mod choice;
 pub mod embed;
 pub mod experts;
+pub mod heads;
 pub mod matmul;
 pub mod matmul_units;
 pub mod norm;

@@ -9,6 +9,7 @@
 pub mod attention;
 pub mod data;
 pub mod experts;
+pub mod heads;
 pub mod int12;
 pub mod matrix;
 pub mod norms;
@@ -18,6 +19,7 @@ pub mod sampler;
 pub mod tables;
 
 use super::embed::Table;
+use super::heads::Heads;
 use super::matmul::{Batch, Epilogue};
 use super::norm::Rows;
 use super::norm_add::Next;
@@ -107,6 +109,11 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
         let spec = rope_kv::Spec { heads: 4, kv_heads: 2, head_dim: 32, rotary_dim, head_norm, kv };
         let name = if head_norm.is_some() { "head norms, " } else { "" };
         note("rope_kv", format!("{name}{rotary_dim} of 32, {}", kv.name()), rows::rope_kv(rig, &spec, 5));
+    }
+    for (dtype, form) in [(DType::F16, Form::F32), (DType::Q4_1, Form::Int12)] {
+        let spec = Heads { heads: 4, kv_heads: 2, head_dim: 64, rotary_dim: 32, kv: KvDtype::F16 };
+        let outcome = heads::heads(rig, dtype, form, spec, 4, 6);
+        note("matmul", format!("{dtype}, {form:?}, heads"), outcome);
     }
     for (kv, window, softcap) in [(KvDtype::F16, None, None), (KvDtype::F32, Some(24), Some(2.0))] {
         let spec = attention_kernel::Spec { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, window, softcap, kv };

@@ -19,9 +19,33 @@ pub enum Arrangement {
     /// Two parts of equal rows; each group of 32 holds 16 rows of the first, then the same 16 rows of the second, so
     /// that one workgroup owns both factors of a gated product.
     GateUp,
+    /// Query, key and value heads one after another. Of each group of 32 rows that rotate, the first 16 are neighbours in the
+    /// first half of a head's rotary part, and the others are the rows that those turn with, so that one lane owns both.
+    Heads {
+        /// Heads that rotate, queries and then keys.
+        rotated: usize,
+        /// Rows of a head; a multiple of 32.
+        head_dim: usize,
+        /// Rows of a head that rotate, at its beginning; a multiple of 32.
+        rotary_dim: usize,
+    },
 }
 
-/// Rows of each part in one group of [`Arrangement::GateUp`].
+impl Arrangement {
+    /// The row of the stacked parts that stands at `place`.
+    fn stacked_row(self, place: usize) -> usize {
+        let Self::Heads { rotated, head_dim, rotary_dim } = self else { return place };
+        let (head, within) = (place / head_dim, place % head_dim);
+        if head >= rotated || within >= rotary_dim {
+            return place;
+        }
+        let (group, lane) = (within / GROUP_ROWS, within % GROUP_ROWS);
+        let half = if lane < HALF_GROUP { 0 } else { rotary_dim / 2 };
+        head * head_dim + half + group * HALF_GROUP + lane % HALF_GROUP
+    }
+}
+
+/// Rows of each part in one group of [`Arrangement::GateUp`], and neighbours in one of [`Arrangement::Heads`].
 const HALF_GROUP: usize = GROUP_ROWS / 2;
 
 /// u32 counts of one group of 32 rows in each plane.
@@ -102,7 +126,7 @@ impl<'a> FusedMatrix<'a> {
     /// Groups of 32 rows, the last one padded.
     pub fn groups(&self) -> usize {
         match self.arrangement {
-            Arrangement::Stacked => ceil_div(self.rows(), GROUP_ROWS),
+            Arrangement::Stacked | Arrangement::Heads { .. } => ceil_div(self.rows(), GROUP_ROWS),
             Arrangement::GateUp => ceil_div(self.parts[0].rows, HALF_GROUP),
         }
     }
@@ -171,8 +195,8 @@ impl<'a> FusedMatrix<'a> {
     fn file_row(&self, group: usize, lane: usize) -> Option<(&MatrixRef<'a>, usize)> {
         let (part, row) = match self.arrangement {
             Arrangement::GateUp => (&self.parts[lane / HALF_GROUP], group * HALF_GROUP + lane % HALF_GROUP),
-            Arrangement::Stacked => {
-                let mut row = group * GROUP_ROWS + lane;
+            Arrangement::Stacked | Arrangement::Heads { .. } => {
+                let mut row = self.arrangement.stacked_row(group * GROUP_ROWS + lane);
                 let part = self.parts.iter().find(|part| {
                     let inside = row < part.rows;
                     row -= if inside { 0 } else { part.rows };

@@ -44,7 +44,7 @@ pub(super) type Planes = Vec<(&'static str, Slice)>;
 pub(super) const CAP: f32 = 7.5;
 
 /// Uploads the planes of each shard, of whole units of groups, as (groups, planes).
-fn upload(
+pub(super) fn upload(
     rig: &Rig<'_>,
     matrix: &FusedMatrix<'_>,
     shards: usize,
@@ -204,6 +204,7 @@ pub fn matmul(rig: &Rig<'_>, spec: &matmul_kernel::Spec, tile: u32, shape: &Shap
             twin = reference::act_mul::gated(activation, &twin, &up);
             magnitude = combined;
         }
+        Epilogue::Heads(_) => return Err("heads have a case of their own".into()),
         // The slope of the limit is 1 at most, and its own error is a few units of what it gives.
         Epilogue::SoftCap => {
             twin.iter_mut().for_each(|value| *value = reference::attention::soft_cap(*value, Some(CAP)));

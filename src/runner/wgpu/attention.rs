@@ -5,10 +5,12 @@ use super::forward::Recording;
 use super::load::{Loader, Shape};
 use super::matrix::{Extent, Product, Target};
 use super::norms::Residual;
+use super::turns::TurnedRows;
 use crate::error::Result;
 use crate::gpu::memory::Slice;
 use crate::kernels::Form;
 use crate::kernels::attention::{self, Mode};
+use crate::kernels::heads::Heads;
 use crate::kernels::matmul::Epilogue;
 use crate::kernels::qk_norm::{self, QkNormParams};
 use crate::kernels::{attn_combine, rope_kv};
@@ -18,22 +20,32 @@ use crate::weights::pack::Arrangement;
 
 /// Ready to record.
 pub(super) struct Attention {
-    qkv: Vec<Product>,
+    projections: Projections,
     /// Weights and parameters of the norms over all query heads and over all key heads.
     whole_norm: Option<(Slice, Slice)>,
-    /// Weights of the norms of single heads.
-    head_norms: Option<Slice>,
-    rope: rope_kv::Spec,
-    /// The rotary table, where heads rotate.
-    cos_sin: Option<Slice>,
     pub(super) spec: attention::Spec,
     output: Product,
     /// For heads whose blocks the kernels cannot leave as int12.
     quantizer: Quantizer,
 }
 
+/// How heads come from the rows of the layer.
+enum Projections {
+    /// In one product that rotates them and writes keys and values to the cache.
+    Fused(Product),
+    /// In products, and a dispatch that does the rest.
+    Apart {
+        qkv: Vec<Product>,
+        rope: rope_kv::Spec,
+        /// The rotary table, where heads rotate.
+        cos_sin: Option<Slice>,
+        /// Weights of the norms of single heads.
+        head_norms: Option<Slice>,
+    },
+}
+
 impl Attention {
-    /// Loads layer `index`; `tables` are those of the model's ropes.
+    /// Loads layer `index`; `turned` has the tables of the model's ropes.
     ///
     /// # Errors
     /// A broken file, too little memory, or a lost device.
@@ -41,15 +53,13 @@ impl Attention {
         loader: &mut Loader<'_>,
         files: &ModelFiles,
         index: usize,
-        tables: &[Slice],
+        turned: &TurnedRows,
         residual: &Residual,
         shape: &Shape,
     ) -> Result<Self> {
         use TensorRole as R;
         let tensors = &files.tensors;
         let attn = &files.spec.layers[index].attn;
-        let rope = attn.rope.map(|rope| (&files.spec.ropes[rope], &tables[rope]));
-
         let output_bias = match attn.output_bias {
             true => Some(loader.vector(&tensors.vector(R::OutputBias(index))?)?),
             false => None,
@@ -80,12 +90,25 @@ impl Attention {
         let mut spec = attention::Spec::new(attn, shape.kv);
         // A window that no sequence outgrows hides nothing.
         spec.window = spec.window.filter(|window| *window < shape.max_model_len);
+        let rope = rope_kv::Spec::new(attn, attn.rope.map(|rope| &files.spec.ropes[rope]), shape.kv);
+        let plain = whole_norm.is_none() && !attn.qkv_bias && one_format(files, index)?;
+        let dtype = loader.loaded(tensors.matrix(R::Query(index))?.dtype);
+        let heads = Heads::new(&rope, dtype).filter(|_| plain);
+        let turns_at = attn.rope.map_or(Some(0), |rope| turned.start(rope, loader.binding_limit));
+        let projections = match heads.zip(turns_at) {
+            Some((heads, turns_at)) => {
+                Projections::Fused(load_heads(loader, files, index, heads, turns_at, residual.normed())?)
+            }
+            None => Projections::Apart {
+                qkv: load_qkv(loader, files, index, attn, residual.normed())?,
+                rope,
+                cos_sin: attn.rope.map(|rope| turned.tables[rope].clone()),
+                head_norms,
+            },
+        };
         Ok(Self {
-            qkv: load_qkv(loader, files, index, attn, residual.normed())?,
+            projections,
             whole_norm,
-            head_norms,
-            rope: rope_kv::Spec::new(attn, rope.map(|(spec, _)| spec), shape.kv),
-            cos_sin: rope.map(|(_, table)| table.clone()),
             spec,
             output: Product::new(loader, "output", &output, target)?,
             quantizer: Quantizer::new(loader, attn.query_width(), 1)?,
@@ -94,7 +117,10 @@ impl Attention {
 
     /// What its projections read.
     pub(super) fn wants(&self) -> Wanted {
-        Wanted::of(self.qkv.iter().map(Product::form))
+        match &self.projections {
+            Projections::Fused(product) => Wanted::One(product.form()),
+            Projections::Apart { qkv, .. } => Wanted::of(qkv.iter().map(Product::form)),
+        }
     }
 
     /// Records the sublayer, with the layer's keys and values; `next` is what the MLP wants.
@@ -111,18 +137,23 @@ impl Attention {
     ) -> Result<()> {
         let (b, rows) = (step.buffers, step.rows);
         let x = residual.begin(step, self.wants())?;
-        for product in &self.qkv {
-            product.record(step, x, &b.qkv, Extent::rows(rows))?;
+        match &self.projections {
+            Projections::Fused(product) => product.record_heads(step, x, keys, values, Extent::rows(rows))?,
+            Projections::Apart { qkv, rope, cos_sin, head_norms } => {
+                for product in qkv {
+                    product.record(step, x, &b.qkv, Extent::rows(rows))?;
+                }
+                if let Some((weight, params)) = &self.whole_norm {
+                    let arguments = [("inputs", &b.inputs), ("weight", weight), ("qkv", &b.qkv), ("params", params)];
+                    step.dispatch("qk_norm", &qk_norm::variant(&step.gpu.profile), &arguments, qk_norm::grid(rows))?;
+                }
+                let mut arguments = vec![("rows", &b.rows), ("qkv", &b.qkv), ("keys", keys), ("values", values)];
+                arguments.extend(cos_sin.iter().map(|table| ("cos_sin", table)));
+                arguments.extend(head_norms.iter().map(|norms| ("head_norms", norms)));
+                let variant = rope_kv::variant(rope, &step.gpu.profile);
+                step.dispatch("rope_kv", &variant, &arguments, rope_kv::grid(rope, rows))?;
+            }
         }
-        if let Some((weight, params)) = &self.whole_norm {
-            let arguments = [("inputs", &b.inputs), ("weight", weight), ("qkv", &b.qkv), ("params", params)];
-            step.dispatch("qk_norm", &qk_norm::variant(&step.gpu.profile), &arguments, qk_norm::grid(rows))?;
-        }
-        let mut arguments = vec![("rows", &b.rows), ("qkv", &b.qkv), ("keys", keys), ("values", values)];
-        arguments.extend(self.cos_sin.iter().map(|table| ("cos_sin", table)));
-        arguments.extend(self.head_norms.iter().map(|norms| ("head_norms", norms)));
-        let variant = rope_kv::variant(&self.rope, &step.gpu.profile);
-        step.dispatch("rope_kv", &variant, &arguments, rope_kv::grid(&self.rope, rows))?;
 
         let bucket = step.bucket;
         if bucket.tiles > 0 {
@@ -187,6 +218,34 @@ impl Attention {
         let variant = attn_combine::variant(&self.spec, self.left(), &step.gpu.profile);
         step.dispatch("attn_combine", &variant, &arguments, attn_combine::grid(&self.spec, step.bucket.decode))
     }
+}
+
+/// Whether the three projections of layer `index` have one format.
+fn one_format(files: &ModelFiles, index: usize) -> Result<bool> {
+    use TensorRole as R;
+    let dtype = |role| files.tensors.matrix(role).map(|matrix| matrix.dtype);
+    let query = dtype(R::Query(index))?;
+    Ok(query == dtype(R::Key(index))? && query == dtype(R::Value(index))?)
+}
+
+/// Query, key and value projections as one product that leaves heads ready for attention.
+fn load_heads(
+    loader: &mut Loader<'_>,
+    files: &ModelFiles,
+    index: usize,
+    heads: Heads,
+    turns_at: u32,
+    normed: Option<f32>,
+) -> Result<Product> {
+    use TensorRole as R;
+    let roles = [R::Query(index), R::Key(index), R::Value(index)];
+    let parts = roles.into_iter().map(|role| files.tensors.matrix(role)).collect::<Result<Vec<_>>>()?;
+    let Heads { head_dim, rotary_dim, .. } = heads;
+    let arrangement = Arrangement::Heads { rotated: heads.rotated(), head_dim, rotary_dim };
+    let matrix = loader.matrix(&format!("layer {index} qkv"), parts, arrangement)?;
+    loader.count(matrix.bytes(), matrix.bytes());
+    let target = Target { normed, turns_at, ..Target::rows(matrix.outputs, Epilogue::Heads(heads)) };
+    Product::new(loader, "qkv", &matrix, target)
 }
 
 /// Query, key and value projections in as few products as their formats allow; their input rows may lack the factor of a norm

@@ -3,6 +3,7 @@
 use super::experts;
 use super::limits::widest_window;
 use super::load::logits_stride;
+use super::turns::TurnedRows;
 use crate::base::{BLOCK_TOKENS, KV_CHUNK, ceil_div};
 use crate::config::{ContextChoice, EngineConfig};
 use crate::error::{Error, Result};
@@ -204,6 +205,8 @@ pub(super) struct Buffers {
     pub(super) slots: Slice,
     pub(super) tables: Slice,
     pub(super) rows: Slice,
+    /// `rows`, and behind them the tables of rotations.
+    pub(super) rows_and_turns: Slice,
     pub(super) hidden: Slice,
     pub(super) normed: Slice,
     pub(super) qkv: Slice,
@@ -235,11 +238,19 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates everything; `apart` says whether some layer computes gate and up separately.
+    /// Allocates everything but the list of rows, which stands in `turned`; `apart` says whether some layer computes gate and up
+    /// separately.
     ///
     /// # Errors
     /// Out of memory.
-    pub(super) fn new(gpu: &Gpu, spec: &ModelSpec, config: &EngineConfig, sizes: &Sizes, apart: bool) -> Result<Self> {
+    pub(super) fn new(
+        gpu: &Gpu,
+        spec: &ModelSpec,
+        config: &EngineConfig,
+        sizes: &Sizes,
+        turned: &TurnedRows,
+        apart: bool,
+    ) -> Result<Self> {
         let storage = |label: &str, bytes: usize| Ok(gpu.memory.create(label, bytes as u64, Use::Storage)?.whole());
         let floats = |label: &str, rows: usize, width: usize| storage(label, rows * width * 4);
         let widths = Widths::of(spec);
@@ -274,7 +285,8 @@ impl Buffers {
             inputs: storage("step inputs", StepInputs::capacity_bytes(rows, slots, sizes.table_stride))?,
             slots: storage("slots", slots * size_of::<SeqState>())?,
             tables: storage("block tables", slots * sizes.table_stride * 4)?,
-            rows: storage("rows", rows * 16)?,
+            rows: turned.rows.clone(),
+            rows_and_turns: turned.whole.clone(),
             hidden: floats("hidden", rows, spec.hidden_size)?,
             normed: floats("normed", rows, spec.hidden_size)?,
             qkv: floats("qkv", rows, widths.qkv)?,

@@ -7,6 +7,7 @@ use super::limits::weight_bytes;
 use super::matrix::{DeviceMatrix, Piece, Planes, Product, Reads, Target};
 use super::mlp::Mlp;
 use super::norms::{Norm, NormTensors, Residual};
+use super::turns::TurnedRows;
 use crate::base::DType;
 use crate::config::{EngineConfig, KvDtype, LoadProgress, LoadStage};
 use crate::error::Result;
@@ -17,7 +18,6 @@ use crate::kernels::Form;
 use crate::kernels::embed::{self, EmbedParams, Table};
 use crate::kernels::matmul::Epilogue;
 use crate::model::files::ModelFiles;
-use crate::model::rope::cos_sin_table;
 use crate::model::spec::TensorRole;
 use crate::weights::pack::{Arrangement, FusedMatrix};
 use crate::weights::tensors::MatrixRef;
@@ -199,6 +199,7 @@ pub(super) struct HeadRound {
 
 /// All weights of a model, and how they are used.
 pub(super) struct DeviceModel {
+    pub(super) turned: TurnedRows,
     /// Tokens, and positions where they are learned.
     pub(super) embed: Vec<EmbedTable>,
     pub(super) layers: Vec<DeviceLayer>,
@@ -209,6 +210,8 @@ pub(super) struct DeviceModel {
 /// Sizes that parameters depend on.
 pub(super) struct Shape {
     pub(super) max_model_len: usize,
+    /// Rows of the largest step.
+    pub(super) max_rows: usize,
     pub(super) kv: KvDtype,
     /// Rows of the logits buffer.
     pub(super) logit_rows: usize,
@@ -223,10 +226,7 @@ impl DeviceModel {
     /// A broken file, too little memory, or a lost device.
     pub(super) fn load(loader: &mut Loader<'_>, files: &ModelFiles, shape: &Shape) -> Result<Self> {
         let (spec, tensors) = (&files.spec, &files.tensors);
-        let mut tables = Vec::new();
-        for rope in &spec.ropes {
-            tables.push(loader.vector(bytemuck::cast_slice(&cos_sin_table(rope, shape.max_model_len)))?);
-        }
+        let turned = TurnedRows::load(loader, &spec.ropes, shape.max_rows, shape.max_model_len)?;
         let embedding = loader.matrix("embedding", vec![tensors.matrix(TensorRole::Embed)?], Arrangement::Stacked)?;
         loader.count(embedding.bytes(), if spec.tied_head { embedding.bytes() } else { 0 });
         let mut embed = vec![EmbedTable::new(loader, Table::Tokens, &embedding, spec.embed_scale)?];
@@ -248,7 +248,7 @@ impl DeviceModel {
         let mut layers = Vec::with_capacity(spec.layers.len());
         for (index, residuals) in Residual::load_all(loader, files)?.into_iter().enumerate() {
             let [around_attention, around_mlp] = &residuals;
-            let attention = Attention::load(loader, files, index, &tables, around_attention, shape)?;
+            let attention = Attention::load(loader, files, index, &turned, around_attention, shape)?;
             let mlp = Mlp::load(loader, files, index, around_mlp)?;
             layers.push(DeviceLayer { residuals, attention, mlp });
         }
@@ -273,7 +273,7 @@ impl DeviceModel {
             });
         }
         loader.flush()?;
-        Ok(Self { embed, layers, rounds, weights: loader.weights })
+        Ok(Self { turned, embed, layers, rounds, weights: loader.weights })
     }
 }
 

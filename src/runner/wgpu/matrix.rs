@@ -135,7 +135,7 @@ fn largest_plane_bytes(matrix: &FusedMatrix<'_>) -> usize {
 /// Outputs of a product, all and by group.
 fn outputs(matrix: &FusedMatrix<'_>, kind: Arrangement) -> (usize, usize) {
     match kind {
-        Arrangement::Stacked => (matrix.rows(), 32),
+        Arrangement::Stacked | Arrangement::Heads { .. } => (matrix.rows(), 32),
         Arrangement::GateUp => (matrix.rows() / 2, 16),
     }
 }
@@ -274,12 +274,24 @@ pub(super) struct Target {
     pub(super) normed: Option<f32>,
     /// Weight of the norm behind which the output is read next, if the product leaves its rows for that.
     pub(super) next_weight: Option<Slice>,
+    /// Where the rotations of heads begin behind the list of rows, in vectors of four.
+    pub(super) turns_at: u32,
 }
 
 impl Target {
     /// All rows, stored in rows of `stride`.
     pub(super) fn rows(stride: usize, epilogue: Epilogue) -> Self {
-        Self { reads: Reads::Rows, offset: 0, stride, epilogue, bias: None, cap: None, normed: None, next_weight: None }
+        Self {
+            reads: Reads::Rows,
+            offset: 0,
+            stride,
+            epilogue,
+            bias: None,
+            cap: None,
+            normed: None,
+            next_weight: None,
+            turns_at: 0,
+        }
     }
 }
 
@@ -333,6 +345,7 @@ impl Product {
                 pairs_per_input: pairs_per_input as u32,
                 cap: target.cap.unwrap_or(0.0),
                 norm_eps: target.normed.unwrap_or(0.0),
+                turns_at: target.turns_at,
             };
             let params = loader.params(bytemuck::bytes_of(&params))?;
             shards.push((shard.planes.clone(), shard.groups, params));
@@ -357,6 +370,38 @@ impl Product {
     /// # Errors
     /// A bug of ours.
     pub(super) fn record(&self, step: &mut Recording<'_>, x: Forms<'_>, out: &Slice, extent: Extent) -> Result<()> {
+        let rows = match self.spec.batch {
+            Batch::Experts => ("routes", &step.buffers.routes),
+            Batch::Rows | Batch::Samples => ("inputs", &step.buffers.inputs),
+        };
+        self.record_with(step, x, out, extent, &[rows])
+    }
+
+    /// Records the product of heads, which go to the cache of the layer.
+    ///
+    /// # Errors
+    /// A bug of ours.
+    pub(super) fn record_heads(
+        &self,
+        step: &mut Recording<'_>,
+        x: Forms<'_>,
+        keys: &Slice,
+        values: &Slice,
+        extent: Extent,
+    ) -> Result<()> {
+        let b = step.buffers;
+        let also = [("rows", &b.rows_and_turns), ("keys", keys), ("values", values)];
+        self.record_with(step, x, &b.qkv, extent, &also)
+    }
+
+    fn record_with(
+        &self,
+        step: &mut Recording<'_>,
+        x: Forms<'_>,
+        out: &Slice,
+        extent: Extent,
+        also: &[(&str, &Slice)],
+    ) -> Result<()> {
         let profile = &step.gpu.profile;
         // All numbers of rows of a matrix go one way, so that its sums never depend on the batch.
         let units = profile.matrix.filter(|_| !self.exact && matmul_units::runs(&self.spec, profile));
@@ -364,12 +409,9 @@ impl Product {
             Some(matrix) => matmul_units::variant(&self.spec, matrix),
             None => matmul::variant(&self.spec, extent.tile, profile),
         };
-        let rows = match self.spec.batch {
-            Batch::Experts => ("routes", &step.buffers.routes),
-            Batch::Rows | Batch::Samples => ("inputs", &step.buffers.inputs),
-        };
         for (planes, groups, params) in &self.shards {
-            let mut arguments = vec![rows, ("x", x.of(self.spec.form)), ("params", params)];
+            let mut arguments = vec![("x", x.of(self.spec.form)), ("params", params)];
+            arguments.extend(also);
             match self.spec.epilogue {
                 Epilogue::ActMulInt12(_) => arguments.push(("result", out)),
                 Epilogue::AddLeft => arguments.extend([("out", out), ("result", &step.buffers.normed)]),

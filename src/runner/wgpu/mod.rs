@@ -16,6 +16,7 @@ mod norms;
 mod profile;
 mod results;
 mod tune;
+mod turns;
 mod warm_up;
 mod work;
 
@@ -152,6 +153,7 @@ impl WgpuRunner {
         let rounds = sizes.max_samples.div_ceil(sizes.logit_rows);
         let shape = Shape {
             max_model_len: sizes.geometry.max_context,
+            max_rows: sizes.geometry.max_rows,
             kv: config.kv_dtype,
             logit_rows: sizes.logit_rows,
             rounds,
@@ -181,7 +183,7 @@ impl WgpuRunner {
         // Where the memory was only assumed, halve the KV cache until it fits, down to one sequence of full length.
         let buffers = loop {
             let half = sizes.block_count / 2;
-            match Buffers::new(&gpu, spec, config, &sizes, apart) {
+            match Buffers::new(&gpu, spec, config, &sizes, &model.turned, apart) {
                 Err(error)
                     if error.kind() == ErrorKind::Memory
                         && config.num_kv_blocks.is_none()
