@@ -1,5 +1,5 @@
 //! kernel attention
-//! slot kv reduce rows_out
+//! slot kv reduce rows_out of_lane
 //! use lib/step_inputs lib/chunk lib/math
 // Causal attention over paged KV for a tile of queries of one sequence: QUERIES rows times HEADS_PER_TILE of the query heads
 // that share a key and value head. KV positions are taken in chunks of KV_CHUNK, counted from position 0.
@@ -59,36 +59,47 @@ fn round_of(first: u32) -> u32 {
     return first / WG_X * WG_X;
 }
 
-// scores[member][j] = scale * query . key, one position a lane, for positions `first` to `length` of the chunk.
+// scores[member][j] = scale * query . key, POSITIONS positions a lane at a time, for positions `first` to `length` of the chunk.
 fn score_chunk(tile: Tile, start: u32, first: u32, length: u32, lane: u32) {
-    for (var j = round_of(first) + lane; j < length; j += WG_X) {
-        if j < first {
-            for (var member = 0u; member < TILE; member++) {
-                scores[member * KV_CHUNK + j] = MASKED;
-            }
-            continue;
+    for (var round = round_of(first) + lane; round < length; round += POSITIONS * WG_X) {
+        var at: array<u32, POSITIONS>;
+        for (var p = 0u; p < POSITIONS; p++) {
+            // Positions that are not there, or not seen, read one that is.
+            at[p] = kv_octet(tile, start + clamp(round + p * WG_X, first, length - 1u));
         }
-        let at = kv_octet(tile, start + j);
-        var products: array<vec4<f32>, TILE>;
+        var products: array<vec4<f32>, TILE * POSITIONS>;
         for (var o = 0u; o < OCTETS; o++) {
-            let key = unpack_octet(keys[at + o]);
+            var keys_of: array<Octet, POSITIONS>;
+            for (var p = 0u; p < POSITIONS; p++) {
+                keys_of[p] = unpack_octet(keys[at[p] + o]);
+            }
             for (var member = 0u; member < TILE; member++) {
                 // Queries that a short tile lacks read its last one: past it the buffer may end.
                 let row = tile.first_row + min(member / HEADS_PER_TILE, tile.query_count - 1u);
                 let q = row * QKV_STRIDE + query_head(tile, member) * QUADS + 2u * o;
-                products[member] = fma(qkv[q + 1u], key.high, fma(qkv[q], key.low, products[member]));
+                let low = qkv[q];
+                let high = qkv[q + 1u];
+                for (var p = 0u; p < POSITIONS; p++) {
+                    let product = &products[member * POSITIONS + p];
+                    *product = fma(high, keys_of[p].high, fma(low, keys_of[p].low, *product));
+                }
             }
         }
-        for (var member = 0u; member < TILE; member++) {
-            let query = member / HEADS_PER_TILE;
-            let position = tile.first_position + query;
-            let visible = start + j <= position && position - (start + j) < WINDOW;
-            let product = products[member];
-            var score = SCALE * ((product.x + product.y) + (product.z + product.w));
-            if CAP > 0.0 {
-                score = soft_cap(score, CAP);
+        for (var p = 0u; p < POSITIONS; p++) {
+            let j = round + p * WG_X;
+            if j < length {
+                for (var member = 0u; member < TILE; member++) {
+                    let query = member / HEADS_PER_TILE;
+                    let position = tile.first_position + query;
+                    let visible = j >= first && start + j <= position && position - (start + j) < WINDOW;
+                    let product = products[member * POSITIONS + p];
+                    var score = SCALE * ((product.x + product.y) + (product.z + product.w));
+                    if CAP > 0.0 {
+                        score = soft_cap(score, CAP);
+                    }
+                    scores[member * KV_CHUNK + j] = select(MASKED, score, visible);
+                }
             }
-            scores[member * KV_CHUNK + j] = select(MASKED, score, visible);
         }
     }
 }
@@ -122,6 +133,8 @@ fn softmax_chunk(first: u32, length: u32, lane: u32) {
 }
 
 alias Batch = array<vec4<f32>, ROW_BATCH>;
+// Weights of the eight first and of the eight last positions of a block, a position of each a lane.
+alias Weights = array<vec2<f32>, ROW_BATCH>;
 
 // Adds the value at octet `at`, of position `j` of the chunk, to the rows of a batch.
 fn weigh(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, j: u32, at: u32) {
@@ -133,18 +146,68 @@ fn weigh(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, j: u
     }
 }
 
+// The same for position `i` of a block, whose weights the lanes hold. The octets of the block begin at `block`.
+fn weigh_spread(
+    low: ptr<function, Batch>,
+    high: ptr<function, Batch>,
+    weights: ptr<function, Weights>,
+    block: u32,
+    i: u32,
+) {
+    let value = unpack_octet(values[block + i * OCTETS]);
+    for (var b = 0u; b < ROW_BATCH; b++) {
+        let halves = of_lane((*weights)[b], i & 7u);
+        let weight = vec4(select(halves.x, halves.y, i >= 8u));
+        (*low)[b] = fma(weight, value.low, (*low)[b]);
+        (*high)[b] = fma(weight, value.high, (*high)[b]);
+    }
+}
+
+// A whole block of 16 positions. Each lane loads the weights of two of them and hands them to the others.
+fn weigh_block(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, block: u32, at: u32, lane: u32) {
+    var weights: Weights;
+    for (var b = 0u; b < ROW_BATCH; b++) {
+        let from_score = (first + b) * KV_CHUNK + block + (lane & 7u);
+        weights[b] = vec2(scores[from_score], scores[from_score + 8u]);
+    }
+    // Written out, so that each position is a constant.
+    weigh_spread(low, high, &weights, at, 0u);
+    weigh_spread(low, high, &weights, at, 1u);
+    weigh_spread(low, high, &weights, at, 2u);
+    weigh_spread(low, high, &weights, at, 3u);
+    weigh_spread(low, high, &weights, at, 4u);
+    weigh_spread(low, high, &weights, at, 5u);
+    weigh_spread(low, high, &weights, at, 6u);
+    weigh_spread(low, high, &weights, at, 7u);
+    weigh_spread(low, high, &weights, at, 8u);
+    weigh_spread(low, high, &weights, at, 9u);
+    weigh_spread(low, high, &weights, at, 10u);
+    weigh_spread(low, high, &weights, at, 11u);
+    weigh_spread(low, high, &weights, at, 12u);
+    weigh_spread(low, high, &weights, at, 13u);
+    weigh_spread(low, high, &weights, at, 14u);
+    weigh_spread(low, high, &weights, at, 15u);
+}
+
 // sums[member] = merge(sums[member], weights . values), eight elements of ROW_BATCH members a lane.
 fn weigh_chunk(tile: Tile, start: u32, chunk_first: u32, length: u32, lane: u32) {
-    for (var i = lane; i < TILE / ROW_BATCH * OCTETS; i += WG_X) {
-        let first = i / OCTETS * ROW_BATCH;
-        let octet = i % OCTETS;
+    const ITEMS = TILE / ROW_BATCH * OCTETS;
+    // All lanes go round together; those that find nothing do the last item once more, and keep it to themselves.
+    for (var base = 0u; base < ITEMS; base += WG_X) {
+        let item = min(base + lane, ITEMS - 1u);
+        let first = item / OCTETS * ROW_BATCH;
+        let octet = item % OCTETS;
         var low: Batch;
         var high: Batch;
         for (var block = chunk_first / 16u * 16u; block < length; block += 16u) {
             let at = kv_octet(tile, start + block) + octet;
             let count = min(16u, length - block);
-            // Four positions a round: lavapipe counts rounds (see kernels/attention.rs), and they cost time.
             var j = chunk_first - min(chunk_first, block);
+            if SPREAD && j == 0u && count == 16u {
+                weigh_block(&low, &high, first, block, at, lane);
+                continue;
+            }
+            // Four positions a round: lavapipe counts rounds (see kernels/attention.rs), and they cost time.
             for (; j + 4u <= count; j += 4u) {
                 weigh(&low, &high, first, block + j, at + j * OCTETS);
                 weigh(&low, &high, first, block + j + 1u, at + (j + 1u) * OCTETS);
@@ -155,10 +218,12 @@ fn weigh_chunk(tile: Tile, start: u32, chunk_first: u32, length: u32, lane: u32)
                 weigh(&low, &high, first, block + j, at + j * OCTETS);
             }
         }
-        for (var b = 0u; b < ROW_BATCH; b++) {
-            let to = (first + b) * QUADS + 2u * octet;
-            sums[to] = merge(sums[to], low[b], factors[first + b]);
-            sums[to + 1u] = merge(sums[to + 1u], high[b], factors[first + b]);
+        if base + lane < ITEMS {
+            for (var b = 0u; b < ROW_BATCH; b++) {
+                let to = (first + b) * QUADS + 2u * octet;
+                sums[to] = merge(sums[to], low[b], factors[first + b]);
+                sums[to + 1u] = merge(sums[to + 1u], high[b], factors[first + b]);
+            }
         }
     }
     workgroupBarrier();

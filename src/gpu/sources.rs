@@ -87,6 +87,8 @@ static SOURCES: &[(&str, &str)] = embed![
     "slots/next_norm/rms.wgsl",
     "slots/norm/layer.wgsl",
     "slots/norm/rms.wgsl",
+    "slots/of_lane/none.wgsl",
+    "slots/of_lane/subgroup.wgsl",
     "slots/qk_norm/none.wgsl",
     "slots/qk_norm/rms.wgsl",
     "slots/reduce/subgroup.wgsl",

@@ -85,7 +85,7 @@ impl Spec {
         let members = self.heads_per_tile() * self.tile_queries();
         let octets = self.head_dim / 8;
         let positions = KV_CHUNK.div_ceil(lanes);
-        let score = positions * (1 + octets);
+        let score = positions.div_ceil(positions_together(members)) * (1 + octets);
         let softmax = members * (1 + 2 * positions + 2 * lanes.ilog2() as usize);
         let weigh = (members / row_batch(members) * octets).div_ceil(lanes) * (1 + KV_CHUNK / 16 + KV_CHUNK / 4);
         let chunks = LOOP_ROUNDS / (score + softmax + weigh);
@@ -105,6 +105,11 @@ fn row_batch(members: usize) -> usize {
     (1..=4).rev().find(|batch| members.is_multiple_of(*batch)).unwrap_or(1)
 }
 
+/// Positions that a lane of a software adapter scores together, so that it reads each query once for all of them.
+fn positions_together(members: usize) -> usize {
+    (12 / members).clamp(1, 4)
+}
+
 /// The variant for a layer, which leaves its rows in `form`; partial results are always [`Form::F32`].
 pub fn variant(spec: &Spec, mode: Mode, form: Form, profile: &Profile) -> Variant {
     let lanes = profile.row_lanes(64);
@@ -112,10 +117,18 @@ pub fn variant(spec: &Spec, mode: Mode, form: Form, profile: &Profile) -> Varian
     let queries = if mode == Mode::Prefill { spec.tile_queries() } else { 1 };
     let members = heads_per_tile * queries;
     // GPUs have lanes to spare.
-    let row_batch = if profile.kind == DeviceKind::Cpu { row_batch(members) } else { 1 };
+    let software = profile.kind == DeviceKind::Cpu;
+    let row_batch = if software { row_batch(members) } else { 1 };
+    let reduce = profile.reduce_slot(lanes);
+    let spread = software && reduce == "subgroup" && lanes == 8 && spec.head_dim.is_multiple_of(64);
     Variant {
         kernel: "attention",
-        slots: vec![("kv", spec.kv.name()), ("reduce", profile.reduce_slot(lanes)), ("rows_out", form.slot())],
+        slots: vec![
+            ("kv", spec.kv.name()),
+            ("reduce", reduce),
+            ("rows_out", form.slot()),
+            ("of_lane", if spread { "subgroup" } else { "none" }),
+        ],
         consts: vec![
             ("HEADS", Const::U32(spec.heads as u32)),
             ("KV_HEADS", Const::U32(spec.kv_heads as u32)),
@@ -123,6 +136,8 @@ pub fn variant(spec: &Spec, mode: Mode, form: Form, profile: &Profile) -> Varian
             ("HEADS_PER_TILE", Const::U32(heads_per_tile as u32)),
             ("QUERIES", Const::U32(queries as u32)),
             ("ROW_BATCH", Const::U32(row_batch as u32)),
+            ("POSITIONS", Const::U32(if software { positions_together(members) as u32 } else { 1 })),
+            ("SPREAD", Const::Bool(spread)),
             ("SCALE", Const::f32(spec.scale)),
             window(spec),
             ("CAP", Const::f32(spec.softcap.unwrap_or(0.0))),
