@@ -9,12 +9,11 @@ const LEAVES: bool = true;
 // Outputs of a workgroup.
 const SPAN: u32 = WG_X * 2u;
 
-var<workgroup> kept: array<f32, TILE * SPAN>;
+var<workgroup> kept: array<vec2<f32>, TILE * SPAN / 2u>;
 
 fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
     let at = member * SPAN + ((row / 32u) * 16u + (row & 31u)) % SPAN;
-    kept[at] = activate(sums.x) * sums.z;
-    kept[at + 1u] = activate(sums.y) * sums.w;
+    kept[at / 2u] = vec2(activate(sums.x) * sums.z, activate(sums.y) * sums.w);
 }
 
 fn leave(batch: Batch, first_group: u32, lane: u32) {
@@ -25,8 +24,8 @@ fn leave(batch: Batch, first_group: u32, lane: u32) {
         if member < batch.count && column < params.row_count {
             var columns: Columns;
             for (var i = 0u; i < 8u; i++) {
-                let at = member * SPAN + within + 4u * i;
-                columns[i] = vec4(kept[at], kept[at + 1u], kept[at + 2u], kept[at + 3u]);
+                let at = (member * SPAN + within) / 2u + 2u * i;
+                columns[i] = vec4(kept[at], kept[at + 1u]);
             }
             var pairs = quantized(&columns);
             let to = (output_row(batch, member) * params.out_stride + params.out_offset + column) / 4u;

@@ -12,7 +12,7 @@ const LEAVES: bool = true;
 // Outputs of a workgroup.
 const SPAN: u32 = WG_X * 4u;
 
-var<workgroup> kept: array<f32, TILE * SPAN>;
+var<workgroup> kept: array<vec2<f32>, TILE * SPAN / 2u>;
 
 fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
     if row >= params.row_count {
@@ -24,11 +24,9 @@ fn finish(member: u32, token: u32, row: u32, sums: vec4<f32>) {
     let high = out[at + 8u] + sums.zw;
     out[at] = low;
     out[at + 8u] = high;
-    let to = member * SPAN + row % SPAN;
-    kept[to] = low.x;
-    kept[to + 1u] = low.y;
-    kept[to + 16u] = high.x;
-    kept[to + 17u] = high.y;
+    let to = (member * SPAN + row % SPAN) / 2u;
+    kept[to] = low;
+    kept[to + 8u] = high;
 }
 
 fn leave(batch: Batch, first_group: u32, lane: u32) {
@@ -41,8 +39,8 @@ fn leave(batch: Batch, first_group: u32, lane: u32) {
             var squares = vec4(0.0);
             var columns: Columns;
             for (var i = 0u; i < 8u; i++) {
-                let at = member * SPAN + within + 4u * i;
-                let values = vec4(kept[at], kept[at + 1u], kept[at + 2u], kept[at + 3u]);
+                let at = (member * SPAN + within) / 2u + 2u * i;
+                let values = vec4(kept[at], kept[at + 1u]);
                 squares = fma(values, values, squares);
                 columns[i] = values * next_weight[first + i];
             }
