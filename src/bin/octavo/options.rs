@@ -41,8 +41,9 @@ pub struct EngineArgs {
     /// Share of the device's memory that may be used
     #[arg(long, value_name = "SHARE", default_value_t = EngineOptions::default().gpu_memory_utilization)]
     pub gpu_memory_utilization: f32,
-    /// How keys and values are stored
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = ["f16", "f32"])]
+    /// How keys and values are stored: half precision, single precision, or in eight bits, for nearly twice the context in the
+    /// same memory
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = KvDtype::ALL.map(KvDtype::name))]
     pub kv_dtype: String,
     /// How activations meet quantised weights: int12 rounds them too, which is several times as fast; auto takes what is best
     #[arg(long, value_name = "TYPE", default_value = "auto", value_parser = ["auto", "f32", "int12"])]
