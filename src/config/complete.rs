@@ -1,6 +1,6 @@
 //! The settings that the engine runs on: checked against each other and against the model, once.
 
-use super::{Activations, EngineOptions, KvDtype, kv_bytes_per_token};
+use super::{Activations, EngineOptions, KvDtype, WarmUp, kv_bytes_per_token};
 use crate::base::{BLOCK_TOKENS, DType, ceil_div};
 use crate::error::{Error, Result};
 use crate::model::spec::ModelSpec;
@@ -85,6 +85,8 @@ pub struct EngineConfig {
     pub cache_dir: Option<PathBuf>,
     /// See [`EngineOptions::tune`].
     pub tune: bool,
+    /// See [`EngineOptions::warm_up`].
+    pub warm_up: WarmUp,
     /// See [`EngineOptions::checked_shaders`].
     pub checked_shaders: bool,
     /// KV bytes of one token in all layers.
@@ -241,6 +243,7 @@ impl EngineConfig {
             binding_limit: options.binding_limit,
             cache_dir: options.cache_dir,
             tune: options.tune,
+            warm_up: options.warm_up,
             checked_shaders: options.checked_shaders,
             kv_bytes_per_token: kv_bytes_per_token(spec, options.kv_dtype),
         })

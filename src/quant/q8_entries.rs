@@ -141,7 +141,7 @@ mod tests {
             let mut words = vec![u32::MAX; 3 * layout.head_words()];
             let mut owners = vec![0; words.len()];
             let blocks = |entry: usize| -> Vec<Q8Block> {
-                let value = |index: usize| (entry * 32 + index) as f32 * if index % 2 == 0 { 1.0 } else { -0.5 };
+                let value = |index: usize| (entry * 32 + index) as f32 * [1.0, -0.5][index % 2];
                 (0..head_dim / 32).map(|block| Q8Block::new(&std::array::from_fn(|i| value(block + i)))).collect()
             };
             for entry in 0..3 * BLOCK_TOKENS {

@@ -27,9 +27,10 @@ use self::load::{DeviceModel, Loader, Shape, logits_stride};
 use self::moves::{Moves, Moving};
 pub use self::profile::{KernelCost, KernelTime, Method, StepProfile, Workload};
 pub use self::tune::Tuning;
+use self::warm_up::Preparation;
 pub use self::work::Work;
 use super::move_rules::MoveRules;
-use super::{Capacity, Costs, ModelRunner, RunError, StepResult, Wait};
+use super::{Capacity, Costs, ModelRunner, Prepared, RunError, StepResult, Wait};
 use crate::base::{BLOCK_TOKENS, Epoch, KV_CHUNK, ceil_div};
 use crate::config::{EngineConfig, LoadProgress, LoadStage, RunnerInfo};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,6 +52,7 @@ pub struct WgpuRunner {
     // Fields are dropped in order: what refers to the device before the device.
     bundles: HashMap<Bucket, Bundle>,
     update: Bundle,
+    preparation: Preparation,
     recorder: Recorder,
     readback: Readback,
     moves: Moves,
@@ -67,6 +69,8 @@ pub struct WgpuRunner {
     sizes: Sizes,
     tile_queries: usize,
     vocab_size: usize,
+    /// Whose products these are: see [`tune::matrices_of`].
+    matrices: [u8; 32],
     eager: bool,
     budget: Budget,
     last_landed: Instant,
@@ -204,6 +208,7 @@ impl WgpuRunner {
         let mut runner = Self {
             bundles: HashMap::new(),
             update: Bundle::default(),
+            preparation: Preparation::default(),
             recorder: Recorder::default(),
             readback,
             move_rules: MoveRules::new(&capacity(&sizes, spec.vocab_size, &moves)),
@@ -219,6 +224,7 @@ impl WgpuRunner {
             sizes,
             tile_queries,
             vocab_size: spec.vocab_size,
+            matrices: tune::matrices_of(files, config),
             eager: config.eager,
             budget: Budget::new(config.submit_budget),
             last_landed: Instant::now(),
@@ -229,7 +235,7 @@ impl WgpuRunner {
         if let Some(folder) = config.cache_dir.as_ref().filter(|_| config.tune) {
             runner.tune_usually(folder)?;
         }
-        runner.warm_up(progress)?;
+        runner.warm_up(config.warm_up, progress)?;
         Ok(runner)
     }
 
@@ -423,6 +429,10 @@ impl ModelRunner for WgpuRunner {
     fn prompt_limit(&self) -> u32 {
         let dispatches = self.bundles.get(&SINGLE).map_or(0, Bundle::dispatch_count);
         self.budget.prompt_rows(dispatches).try_into().unwrap_or(u32::MAX)
+    }
+
+    fn prepare(&mut self) -> Result<Prepared, RunError> {
+        self.prepare_piece().map_err(run_error)
     }
 
     fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError> {

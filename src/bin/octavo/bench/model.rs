@@ -8,7 +8,7 @@ use crate::options::EngineArgs;
 use crate::output;
 use crate::progress::LoadBars;
 use clap::Args;
-use octavo::config::EngineConfig;
+use octavo::config::{EngineConfig, EngineOptions, WarmUp};
 use octavo::engine::locate_model;
 use octavo::error::{Error, Result};
 use octavo::model::files::ModelFiles;
@@ -120,7 +120,9 @@ pub fn run(args: &BenchArgs, phase: Phase) -> Result<Outcome> {
         )));
     }
     let files = ModelFiles::open(&locate_model(&args.engine.model)?)?;
-    let config = EngineConfig::new(args.engine.options()?, &files.spec)?;
+    // Nobody is idle here.
+    let options = EngineOptions { warm_up: WarmUp::Load, ..args.engine.options()? };
+    let config = EngineConfig::new(options, &files.spec)?;
     let mut bars = LoadBars::new();
     let mut runner = WgpuRunner::load(&files, &config, &mut |progress| bars.show(progress))?;
     drop(bars);
