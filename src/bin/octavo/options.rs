@@ -179,6 +179,11 @@ impl EngineArgs {
         })
     }
 
+    /// The same for a runner without an engine, which is never asked to prepare while it is idle.
+    pub fn options_of_runner(&self) -> Result<EngineOptions> {
+        Ok(EngineOptions { warm_up: WarmUp::Load, ..self.options()? })
+    }
+
     /// Opens the model, with progress bars.
     pub fn open(&self) -> Result<Llm> {
         let options = self.options()?;

@@ -8,7 +8,7 @@ use crate::options::EngineArgs;
 use crate::output;
 use crate::progress::LoadBars;
 use clap::Args;
-use octavo::config::{EngineConfig, EngineOptions, WarmUp};
+use octavo::config::EngineConfig;
 use octavo::engine::locate_model;
 use octavo::error::{Error, Result};
 use octavo::model::files::ModelFiles;
@@ -124,9 +124,7 @@ pub fn run(args: &BenchArgs, phase: Phase) -> Result<Outcome> {
         )));
     }
     let files = ModelFiles::open(&locate_model(&args.engine.model)?)?;
-    // Nobody is idle here.
-    let options = EngineOptions { warm_up: WarmUp::Load, ..args.engine.options()? };
-    let config = EngineConfig::new(options, &files.spec)?;
+    let config = EngineConfig::new(args.engine.options_of_runner()?, &files.spec)?;
     let mut bars = LoadBars::new();
     let mut runner = WgpuRunner::load(&files, &config, &mut |progress| bars.show(progress))?;
     drop(bars);
