@@ -85,10 +85,10 @@ impl Bundle {
         Self::new(self.dispatches().filter(|dispatch| keep(dispatch)).cloned().map(Op::Dispatch).collect())
     }
 
-    /// Only the first dispatch of `variant`.
-    pub fn first_of(&self, variant: &Variant) -> Self {
-        let first = self.dispatches().find(|dispatch| dispatch.pipeline.variant == *variant);
-        Self::new(first.cloned().map(Op::Dispatch).into_iter().collect())
+    /// Its first dispatch, and the first one of `variant`.
+    pub fn first_and(&self, variant: &Variant) -> Self {
+        let wanted = self.dispatches().skip(1).find(|dispatch| dispatch.pipeline.variant == *variant);
+        Self::new(self.dispatches().next().into_iter().chain(wanted).cloned().map(Op::Dispatch).collect())
     }
 
     fn new(ops: Vec<Op>) -> Self {

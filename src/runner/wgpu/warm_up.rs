@@ -154,7 +154,8 @@ impl WgpuRunner {
         let unseen = bundle.dispatches().find(|dispatch| !self.preparation.seen.contains(&dispatch.pipeline.variant));
         if let Some(variant) = unseen.map(|dispatch| dispatch.pipeline.variant.clone()) {
             self.write_empty_inputs();
-            self.gpu.times(&bundle.first_of(&variant), 1)?;
+            // A step begins with its list of rows. What follows would take that of an earlier step for its own.
+            self.gpu.times(&bundle.first_and(&variant), 1)?;
             self.preparation.seen.insert(variant);
             self.preparation.recorded = Some(bundle);
             return Ok(true);
