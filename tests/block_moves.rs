@@ -371,8 +371,8 @@ fn prompts() -> (Vec<Vec<TokenId>>, Vec<TokenId>) {
     (vec![prompt, reversed, rotated], golden::ids(&longest["greedy_ids"]))
 }
 
-fn device(kv_dtype: KvDtype, swap_space: u64) -> WgpuRunner {
-    let files = ModelFiles::open(&golden::path("tiny-llama")).unwrap();
+fn device(model: &str, kv_dtype: KvDtype, swap_space: u64) -> WgpuRunner {
+    let files = ModelFiles::open(&golden::path(model)).unwrap();
     let options = EngineOptions {
         max_num_seqs: 4,
         max_num_batched_tokens: 320,
@@ -387,9 +387,25 @@ fn device(kv_dtype: KvDtype, swap_space: u64) -> WgpuRunner {
     WgpuRunner::load(&files, &config, &mut |_| {}).unwrap()
 }
 
-fn block_bytes(kv_dtype: KvDtype) -> u64 {
-    let spec = ModelFiles::open(&golden::path("tiny-llama")).unwrap().spec;
+fn block_bytes(model: &str, kv_dtype: KvDtype) -> u64 {
+    let spec = ModelFiles::open(&golden::path(model)).unwrap().spec;
     octavo::config::kv_bytes_per_token(&spec, kv_dtype) * 16
+}
+
+/// With room on the host for twenty blocks, and a little more that is not enough for another.
+fn with_host_blocks(model: &str, kv_dtype: KvDtype) -> WgpuRunner {
+    device(model, kv_dtype, HOST_BLOCKS as u64 * block_bytes(model, kv_dtype) + 100)
+}
+
+/// Codes and scales of a block move together.
+#[test]
+fn moves_of_eight_bit_blocks_change_no_token() {
+    let mut runner = with_host_blocks("tiny-qwen3", KvDtype::Q8_0);
+    let (prompts, mut past) = (prompts().0, Past::default());
+    for window in [20, 3] {
+        runner.limit_move_window(window);
+        scenarios(&mut runner, &mut past, &prompts);
+    }
 }
 
 #[test]
@@ -397,8 +413,7 @@ fn moves_on_the_device_change_no_token() {
     let (prompts, expected) = prompts();
     // With room in the staging for everything, for three blocks, and for one.
     for (kv_dtype, windows) in [(KvDtype::F16, &[20, 3, 1][..]), (KvDtype::F32, &[3])] {
-        // Room for twenty blocks, and a little more that is not enough for another.
-        let mut runner = device(kv_dtype, HOST_BLOCKS as u64 * block_bytes(kv_dtype) + 100);
+        let mut runner = with_host_blocks("tiny-llama", kv_dtype);
         let mut past = Past::default();
         assert_eq!(Hand::new(&mut runner, &mut past).undisturbed(&prompts[0]), expected[..OUTPUT]);
         let warm = runner.counters().buffers;
@@ -454,6 +469,6 @@ fn moves_in_the_mock_change_no_token() {
 
 #[test]
 fn without_swap_space_there_is_no_host_memory_and_no_cost() {
-    let runner = device(KvDtype::F16, 0);
+    let runner = device("tiny-llama", KvDtype::F16, 0);
     assert_eq!((runner.capacity().host_blocks, runner.costs()), (0, Costs::default()));
 }

@@ -57,8 +57,13 @@ fn kernels_contexts_prefixes_and_encoding_are_measured() {
     assert!(number(&kernels, "/peak/gflops") > 0.0 && number(&kernels, "/peak/read_gbytes") > 0.0);
     let rows: Vec<f64> = kernels["kernels"].as_array().unwrap().iter().map(|line| number(line, "/rows")).collect();
     assert!(rows.contains(&1.0) && rows.contains(&20.0));
-    let context = line(&["context", "--most", "256", "--repeats", "1"]);
-    assert_eq!(context["steps"].as_array().unwrap().len(), 2);
+    let lengths = |most: &str| -> Vec<f64> {
+        let context = line(&["context", "--most", most, "--repeats", "1"]);
+        context["steps"].as_array().unwrap().iter().map(|step| number(step, "/context")).collect()
+    };
+    assert_eq!(lengths("300"), [128.0, 256.0, 300.0]);
+    // The model ends at 512, less the room for the steps that are measured.
+    assert_eq!(lengths("8192"), [128.0, 256.0, 464.0]);
     let prefix = line(&["prefix", "--shared", "48", "--own", "2,5", "--repeats", "1"]);
     assert_eq!(prefix["ttft"].as_array().unwrap().len(), 2);
     let start = line(&["start", "--repeats", "1"]);

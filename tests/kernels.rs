@@ -340,15 +340,33 @@ fn rotation_writes_its_own_cache_entries_and_nothing_else() {
             (2, 2, 24, 2, Some(1e-5)),
             (4, 4, 16, 0, None),
             (4, 2, 16, 0, Some(1e-5)),
+            (3, 2, 96, 96, None),
         ]
         .into_iter()
         .enumerate()
         {
-            let kv = [KvDtype::F16, KvDtype::F32][index % 2];
-            let spec = rope_kv::Spec { heads, kv_heads, head_dim, rotary_dim, head_norm, kv };
-            all.push(bits(device, &spec, rows::rope_kv(rig, &spec, 7)));
+            let other = [KvDtype::F16, KvDtype::F32][index % 2];
+            let blocks = KvDtype::Q8_0.holds(head_dim).then_some(KvDtype::Q8_0);
+            for kv in [other].into_iter().chain(blocks) {
+                let spec = rope_kv::Spec { heads, kv_heads, head_dim, rotary_dim, head_norm, kv };
+                all.push(bits(device, &spec, rows::rope_kv(rig, &spec, 7)));
+            }
         }
         all
+    });
+}
+
+/// Bits are not compared: there are many numbers that are none.
+#[test]
+fn keys_and_values_that_are_not_finite_stay_seen() {
+    on_every_device(|device, rig| {
+        for kv in KvDtype::ALL {
+            for broken in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+                let outcome = rows::broken_entries(rig, kv, broken);
+                assert!(outcome.is_ok(), "{}: {kv}: {outcome:?}", device.name);
+            }
+        }
+        Vec::new()
     });
 }
 
@@ -400,6 +418,7 @@ fn windows_and_caps_have_the_same_bits_on_every_path() {
             (6, 2, 32, KvDtype::F16, Some(256), Some(0.5)),
             (4, 1, 256, KvDtype::F16, Some(257), Some(5.0)),
             (2, 2, 16, KvDtype::F32, None, Some(50.0)),
+            (4, 2, 32, KvDtype::Q8_0, Some(24), Some(5.0)),
         ] {
             if slow(&device.gpu) && head_dim > 100 {
                 continue;
@@ -422,14 +441,20 @@ fn attention_has_the_same_bits_in_a_prompt_alone_and_in_chunks() {
     const CONTEXTS: [usize; 8] = [1, 15, 16, 17, 255, 256, 257, 600];
     on_every_device(|device, rig| {
         let mut all = Vec::new();
-        let shapes = [(9, 3, 64, KvDtype::F16), (4, 4, 16, KvDtype::F32), (8, 1, 128, KvDtype::F16)];
-        let shapes = if device.mode == ShaderMode::Checked { &shapes[..2] } else { &shapes[..] };
-        let shapes = if slow(&device.gpu) { &shapes[..2] } else { shapes };
+        let shapes = [
+            (9, 3, 64, KvDtype::F16),
+            (4, 4, 16, KvDtype::F32),
+            (4, 2, 64, KvDtype::Q8_0),
+            (8, 1, 128, KvDtype::F16),
+            (6, 2, 96, KvDtype::Q8_0),
+        ];
+        let shapes = if device.mode == ShaderMode::Checked { &shapes[..3] } else { &shapes[..] };
+        let shapes = if slow(&device.gpu) { &shapes[..3] } else { shapes };
         for &(heads, kv_heads, head_dim, kv) in shapes {
             all.push(every_path(device, rig, &attention_spec(heads, kv_heads, head_dim, kv), &CONTEXTS));
         }
         // Checked devices try fewer shapes; what both tried is compared.
-        all.truncate(2);
+        all.truncate(3);
         all
     });
 }

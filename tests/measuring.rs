@@ -6,6 +6,7 @@ mod golden;
 use octavo::config::{EngineConfig, EngineOptions};
 use octavo::gpu::{Gpu, MatrixTile, Profile, list_adapters};
 use octavo::model::files::ModelFiles;
+use octavo::runner::ModelRunner;
 use octavo::runner::wgpu::{Method, WgpuRunner, Workload};
 
 fn files() -> ModelFiles {
@@ -73,6 +74,12 @@ fn a_step_is_measured_where_its_context_ends() {
     let (chunks, long) = attended(&mut runner, 299);
     assert_eq!(chunks, 2);
     assert_eq!((long.flops, long.bytes), (3 * short.flops, 3 * short.bytes));
+    // What does not fit is left out, and said so.
+    assert_eq!(runner.fit(Workload::Prompt { tokens: 1000 }), Workload::Prompt { tokens: 64 });
+    let context = runner.capacity().max_model_len as usize;
+    let fitted = runner.fit(Workload::Decode { rows: 9, context });
+    assert_eq!(fitted, Workload::Decode { rows: 4, context: context - 48 });
+    assert_eq!(runner.profile(Workload::Decode { rows: 9, context }, 1).unwrap().workload, fitted);
     // Device and host agree on the position: the step samples the token after it.
     runner.step_times(Workload::Decode { rows: 2, context: 77 }, 3).unwrap();
     assert_eq!(runner.slot_positions(2).unwrap(), [80, 80]);

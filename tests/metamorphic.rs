@@ -234,18 +234,39 @@ fn long_contexts_are_as_steady() {
     }
 }
 
+/// Single precision, and eight bits, where an entry's rounding could follow what is stored beside it but does not: in a crowd, in
+/// chunks, from the prefix cache, after preemption, and on checked shaders.
 #[test]
-fn single_precision_kv_is_as_steady() {
+fn kv_of_other_widths_is_as_steady() {
     let files = ModelFiles::open(&golden::path("tiny-qwen3")).unwrap();
-    let mut runner = load(&files, EngineOptions { kv_dtype: KvDtype::F32, ..options() });
-    let asks = random_asks(11, 8, 515);
-    let expected = alone(&mut runner, &asks);
-    let mut config = drive::plain(&runner.capacity());
-    config.long_prefill_token_threshold = 7;
-    config.max_steps = 4;
-    config.max_in_flight = 2;
-    let (tokens, ..) = drive::run(&mut runner, config, &asks);
-    compare("a crowd in chunks of 7", &asks, &expected, &tokens);
+    let asks = random_asks(11, 10, 515);
+    // Long outputs that outgrow the memory together.
+    let mut rush = asks[..7].to_vec();
+    for ask in &mut rush {
+        ask.prompt.truncate(30);
+        ask.params.stop_token_ids.clear();
+        (ask.max_tokens, ask.arrival) = (50, 0);
+    }
+    for kv_dtype in [KvDtype::F32, KvDtype::Q8_0] {
+        let mut runner = load(&files, EngineOptions { kv_dtype, ..options() });
+        let expected = alone(&mut runner, &asks);
+        let mut config = drive::plain(&runner.capacity());
+        config.long_prefill_token_threshold = 7;
+        config.max_steps = 4;
+        config.max_in_flight = 2;
+        let (tokens, ..) = drive::run(&mut runner, config.clone(), &asks);
+        compare(&format!("{kv_dtype}, a crowd in chunks of 7"), &asks, &expected, &tokens);
+        config.prefix_cache = true;
+        config.long_prefill_token_threshold = 19;
+        let (tokens, stats, _) = drive::run(&mut runner, config.clone(), &asks);
+        compare(&format!("{kv_dtype}, from the prefix cache"), &asks, &expected, &tokens);
+        assert!(stats.prefix_hits > 0);
+        let tight = EngineOptions { kv_dtype, num_kv_blocks: Some(22), checked_shaders: true, ..options() };
+        let long = alone(&mut runner, &rush);
+        let (tokens, stats, _) = drive::run(&mut load(&files, tight), config, &rush);
+        compare(&format!("{kv_dtype}, in little memory"), &rush, &long, &tokens);
+        assert!(stats.preemptions > 0, "{stats:?}");
+    }
 }
 
 /// Products of whole numbers, of a dense model and of experts.

@@ -8,7 +8,7 @@ mod solo;
 use golden::Tensors;
 use octavo::base::{BlockId, Epoch, SeqId, SlotId, TokenId};
 use octavo::model::files::ModelFiles;
-use octavo::reference::kv::KvPrecision;
+use octavo::reference::KvPrecision;
 use octavo::reference::model::Tap;
 use octavo::reference::{ReferenceOptions, ReferenceRunner, sample, score};
 use octavo::runner::ModelRunner;

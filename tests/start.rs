@@ -4,8 +4,7 @@
 mod golden;
 
 use octavo::base::RequestId;
-use octavo::config::EngineConfig;
-use octavo::gpu::kept::Kept;
+use octavo::config::{EngineConfig, WarmUp};
 use octavo::kernels::choice::product_candidates;
 use octavo::model::files::ModelFiles;
 use octavo::runner::wgpu::WgpuRunner;
@@ -76,37 +75,107 @@ fn tuning_ends_in_time_changes_no_token_and_is_remembered() {
     let profile = runner.gpu().profile.clone();
     assert_eq!(profile.products, None, "nothing is measured unless there is a place to remember it");
     let candidates = product_candidates(&profile);
-    // No time at all: only the usual shape has its turn, and it stays.
+    // No time at all: one candidate has its turn beside the usual shape, which stays.
     let tuning = runner.tune(Some(folder.path()), Duration::ZERO).unwrap();
-    assert_eq!((tuning.chosen, tuning.tried.len()), (candidates[0], 1));
-    assert!(kept_in(folder.path()).is_empty(), "a search that was cut short is no answer");
+    let tried: Vec<_> = tuning.tried.iter().map(|(shape, _)| *shape).collect();
+    assert_eq!((tuning.chosen, tuning.complete, &tried[..]), (candidates[0], false, &candidates[..2]));
     let mut tokens = Vec::new();
+    let results = runner.results(candidates[0]).unwrap();
+    // All rows of a chunk and of one and two sequences, no two of them alike but those of token 0 at position 0.
+    let vocab = files.spec.vocab_size;
+    assert_eq!(results.iter().map(|step| step.len() / vocab).collect::<Vec<_>>(), [27, 1, 2]);
+    let mut rows: Vec<&[u32]> = results[0].chunks(vocab).chain(results[2].chunks(vocab)).collect();
+    rows.sort();
+    rows.dedup();
+    assert_eq!(rows.len(), 28);
     for &shape in &candidates {
         let mut runner = load();
+        assert!(runner.results(shape).unwrap() == results, "{shape:?}");
         runner.force_shape(shape);
         tokens.push(decoded(&mut runner, &files));
     }
     assert!(tokens.iter().all(|other| *other == tokens[0] && other.len() == 12));
+    // Goes on where it stopped.
     let tuning = runner.tune(Some(folder.path()), Duration::from_secs(60)).unwrap();
     let tried: Vec<_> = tuning.tried.iter().map(|(shape, _)| *shape).collect();
-    assert_eq!(tried, candidates);
-    assert!(candidates.contains(&tuning.chosen));
+    assert_eq!(tried, [&candidates[..1], &candidates[2..]].concat());
+    assert!(tuning.complete && candidates.contains(&tuning.chosen));
     assert_eq!(kept_in(folder.path()).len(), 1);
     let again = load().tune(Some(folder.path()), Duration::ZERO).unwrap();
-    assert_eq!((again.chosen, again.tried.len()), (tuning.chosen, 0));
-    // A shape that is no candidate is measured afresh.
-    let file = Kept::new(folder.path(), "products", &profile);
-    file.write(br#"{"groups": 1000000, "segment_lanes": 3}"#).unwrap();
-    assert_eq!(load().tune(Some(folder.path()), Duration::ZERO).unwrap().tried.len(), 1);
+    assert_eq!((again.chosen, again.complete, again.tried.len()), (tuning.chosen, true, 0));
+    // Shapes that are no candidates are measured afresh.
+    let file = load().kept_shape(folder.path());
+    file.write(br#"{"tried": [[{"groups": 1000000, "segment_lanes": 3}, 0.1]], "chosen": null}"#).unwrap();
+    assert_eq!(load().tune(Some(folder.path()), Duration::ZERO).unwrap().tried.len(), 2);
+    // Another model's answer is another file.
+    let other = ModelFiles::open(&golden::path("tiny-qwen3")).unwrap();
+    let config = EngineConfig::new(EngineOptions { max_num_seqs: 2, ..EngineOptions::default() }, &other.spec).unwrap();
+    let other = WgpuRunner::load(&other, &config, &mut |_| {}).unwrap();
+    assert_ne!(other.kept_shape(folder.path()), file);
 }
 
-/// Twelve greedy tokens.
+#[test]
+fn steps_that_are_prepared_while_idle_change_no_token() {
+    // Its products write keys and values themselves.
+    let files = ModelFiles::open(&golden::path("tiny-llama3-rope")).unwrap();
+    let options = |warm_up| EngineOptions {
+        max_num_seqs: 5,
+        max_num_batched_tokens: 96,
+        max_model_len: Some(400),
+        warm_up,
+        ..EngineOptions::default()
+    };
+    let load = |warm_up| {
+        let config = EngineConfig::new(options(warm_up), &files.spec).unwrap();
+        WgpuRunner::load(&files, &config, &mut |_| {}).unwrap()
+    };
+    let mut usual = load(WarmUp::Load);
+    assert!(usual.prepare().unwrap().is_complete(), "all was done before");
+    let mut runner = load(WarmUp::Idle);
+    let start = runner.counters();
+    assert!(start.bundles < usual.counters().bundles && start.pipelines < usual.counters().pipelines);
+    let schedulers = &mut [scheduler(&usual), scheduler(&runner)];
+    let (mut pieces, mut longest) = (0, Duration::ZERO);
+    let done = loop {
+        // The last step before each piece fills blocks that are cached then; what comes after it reads them.
+        let mut prompt: Vec<u32> =
+            (0..48).map(|i| (pieces * 101 + i * 37 + 5) % files.spec.vocab_size as u32).collect();
+        greedy(&mut schedulers[1], &mut runner, &prompt, 1);
+        let since = std::time::Instant::now();
+        let prepared = runner.prepare().unwrap();
+        longest = longest.max(since.elapsed());
+        prompt.push(7);
+        let hits = schedulers[1].stats().prefix_hits;
+        let tokens = greedy(&mut schedulers[1], &mut runner, &prompt, 5);
+        assert_eq!(tokens, greedy(&mut schedulers[0], &mut usual, &prompt, 5), "after piece {pieces}");
+        assert_eq!(schedulers[1].stats().prefix_hits, hits + 48);
+        pieces += 1;
+        if prepared.is_complete() {
+            break prepared.total;
+        }
+    };
+    println!("{done} steps in {pieces} pieces, the longest {longest:?}");
+    let warm = runner.counters();
+    assert!(warm.bundles >= done as usize && warm.pipelines >= usual.counters().pipelines && pieces > done);
+    assert!(runner.prepare().unwrap().is_complete());
+    decoded(&mut runner, &files);
+    assert_eq!(runner.counters().pipelines, warm.pipelines, "nothing was left to compile");
+}
+
+/// Twelve greedy tokens, with nothing cached.
 fn decoded(runner: &mut WgpuRunner, files: &ModelFiles) -> Vec<u32> {
+    let prompt: Vec<u32> = (0..9).map(|i| (i * 37 + 5) % files.spec.vocab_size as u32).collect();
+    greedy(&mut scheduler(runner), runner, &prompt, 12)
+}
+
+fn scheduler(runner: &WgpuRunner) -> Scheduler {
     let capacity = runner.capacity();
-    let mut scheduler = Scheduler::new(SchedulerConfig::for_capacity(&capacity), capacity).unwrap();
+    Scheduler::new(SchedulerConfig::for_capacity(&capacity), capacity).unwrap()
+}
+
+fn greedy(scheduler: &mut Scheduler, runner: &mut WgpuRunner, prompt: &[u32], count: u32) -> Vec<u32> {
     let row = SamplingRow::new(&SamplingParams::default(), 0, &[]);
-    let prompt = (0..9).map(|i| (i * 37 + 5) % files.spec.vocab_size as u32).collect();
-    scheduler.add(NewSequence::new(RequestId(0), prompt, 12, row), &mut Vec::new()).unwrap();
+    scheduler.add(NewSequence::new(RequestId(0), prompt.to_vec(), count, row), &mut Vec::new()).unwrap();
     let (mut plan, mut result, mut events, mut tokens) =
         (StepPlan::default(), StepResult::default(), Vec::new(), Vec::new());
     while scheduler.has_work() {

@@ -14,8 +14,6 @@
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> tables: array<u32>;
 @group(0) @binding(3) var<storage, read> qkv: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> keys: array<KvOctet>;
-@group(0) @binding(5) var<storage, read> values: array<KvOctet>;
 
 const OCTETS: u32 = HEAD_DIM / 8u;
 const QUADS: u32 = HEAD_DIM / 4u;
@@ -49,9 +47,10 @@ fn member_head(tile: Tile, member: u32) -> u32 {
     return (tile.first_row + member / HEADS_PER_TILE) * HEADS + query_head(tile, member);
 }
 
-fn kv_octet(tile: Tile, position: u32) -> u32 {
+// The entry of the tile's key and value head at a position.
+fn kv_entry(tile: Tile, position: u32) -> u32 {
     let block = tables[tile.slot * inputs.header.table_stride + (position >> 4u)];
-    return ((block * KV_HEADS + tile.kv_head) * 16u + (position & 15u)) * OCTETS;
+    return (block * KV_HEADS + tile.kv_head) * 16u + (position & 15u);
 }
 
 // The first position of a chunk's round of lanes that holds position `first` of the chunk.
@@ -62,16 +61,16 @@ fn round_of(first: u32) -> u32 {
 // scores[member][j] = scale * query . key, POSITIONS positions a lane at a time, for positions `first` to `length` of the chunk.
 fn score_chunk(tile: Tile, start: u32, first: u32, length: u32, lane: u32) {
     for (var round = round_of(first) + lane; round < length; round += POSITIONS * WG_X) {
-        var at: array<u32, POSITIONS>;
+        var entries: array<u32, POSITIONS>;
         for (var p = 0u; p < POSITIONS; p++) {
             // Positions that are not there, or not seen, read one that is.
-            at[p] = kv_octet(tile, start + clamp(round + p * WG_X, first, length - 1u));
+            entries[p] = kv_entry(tile, start + clamp(round + p * WG_X, first, length - 1u));
         }
         var products: array<vec4<f32>, TILE * POSITIONS>;
         for (var o = 0u; o < OCTETS; o++) {
             var keys_of: array<Octet, POSITIONS>;
             for (var p = 0u; p < POSITIONS; p++) {
-                keys_of[p] = unpack_octet(keys[at[p] + o]);
+                keys_of[p] = key_octet(entries[p], o);
             }
             for (var member = 0u; member < TILE; member++) {
                 // Queries that a short tile lacks read its last one: past it the buffer may end.
@@ -136,9 +135,9 @@ alias Batch = array<vec4<f32>, ROW_BATCH>;
 // Weights of the eight first and of the eight last positions of a block, a position of each a lane.
 alias Weights = array<vec2<f32>, ROW_BATCH>;
 
-// Adds the value at octet `at`, of position `j` of the chunk, to the rows of a batch.
-fn weigh(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, j: u32, at: u32) {
-    let value = unpack_octet(values[at]);
+// Adds the value in an octet of an entry, of position `j` of the chunk, to the rows of a batch.
+fn weigh(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, j: u32, entry: u32, octet: u32) {
+    let value = value_octet(entry, octet);
     for (var b = 0u; b < ROW_BATCH; b++) {
         let weight = vec4(scores[(first + b) * KV_CHUNK + j]);
         (*low)[b] = fma(weight, value.low, (*low)[b]);
@@ -146,15 +145,16 @@ fn weigh(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, j: u
     }
 }
 
-// The same for position `i` of a block, whose weights the lanes hold. The octets of the block begin at `block`.
+// The same for position `i` of a block, whose weights the lanes hold and whose entries begin at `entry`.
 fn weigh_spread(
     low: ptr<function, Batch>,
     high: ptr<function, Batch>,
     weights: ptr<function, Weights>,
-    block: u32,
+    entry: u32,
+    octet: u32,
     i: u32,
 ) {
-    let value = unpack_octet(values[block + i * OCTETS]);
+    let value = value_octet(entry + i, octet);
     for (var b = 0u; b < ROW_BATCH; b++) {
         let halves = of_lane((*weights)[b], i & 7u);
         let weight = vec4(select(halves.x, halves.y, i >= 8u));
@@ -164,29 +164,37 @@ fn weigh_spread(
 }
 
 // A whole block of 16 positions. Each lane loads the weights of two of them and hands them to the others.
-fn weigh_block(low: ptr<function, Batch>, high: ptr<function, Batch>, first: u32, block: u32, at: u32, lane: u32) {
+fn weigh_block(
+    low: ptr<function, Batch>,
+    high: ptr<function, Batch>,
+    first: u32,
+    block: u32,
+    entry: u32,
+    octet: u32,
+    lane: u32,
+) {
     var weights: Weights;
     for (var b = 0u; b < ROW_BATCH; b++) {
         let from_score = (first + b) * KV_CHUNK + block + (lane & 7u);
         weights[b] = vec2(scores[from_score], scores[from_score + 8u]);
     }
     // Written out, so that each position is a constant.
-    weigh_spread(low, high, &weights, at, 0u);
-    weigh_spread(low, high, &weights, at, 1u);
-    weigh_spread(low, high, &weights, at, 2u);
-    weigh_spread(low, high, &weights, at, 3u);
-    weigh_spread(low, high, &weights, at, 4u);
-    weigh_spread(low, high, &weights, at, 5u);
-    weigh_spread(low, high, &weights, at, 6u);
-    weigh_spread(low, high, &weights, at, 7u);
-    weigh_spread(low, high, &weights, at, 8u);
-    weigh_spread(low, high, &weights, at, 9u);
-    weigh_spread(low, high, &weights, at, 10u);
-    weigh_spread(low, high, &weights, at, 11u);
-    weigh_spread(low, high, &weights, at, 12u);
-    weigh_spread(low, high, &weights, at, 13u);
-    weigh_spread(low, high, &weights, at, 14u);
-    weigh_spread(low, high, &weights, at, 15u);
+    weigh_spread(low, high, &weights, entry, octet, 0u);
+    weigh_spread(low, high, &weights, entry, octet, 1u);
+    weigh_spread(low, high, &weights, entry, octet, 2u);
+    weigh_spread(low, high, &weights, entry, octet, 3u);
+    weigh_spread(low, high, &weights, entry, octet, 4u);
+    weigh_spread(low, high, &weights, entry, octet, 5u);
+    weigh_spread(low, high, &weights, entry, octet, 6u);
+    weigh_spread(low, high, &weights, entry, octet, 7u);
+    weigh_spread(low, high, &weights, entry, octet, 8u);
+    weigh_spread(low, high, &weights, entry, octet, 9u);
+    weigh_spread(low, high, &weights, entry, octet, 10u);
+    weigh_spread(low, high, &weights, entry, octet, 11u);
+    weigh_spread(low, high, &weights, entry, octet, 12u);
+    weigh_spread(low, high, &weights, entry, octet, 13u);
+    weigh_spread(low, high, &weights, entry, octet, 14u);
+    weigh_spread(low, high, &weights, entry, octet, 15u);
 }
 
 // sums[member] = merge(sums[member], weights . values), eight elements of ROW_BATCH members a lane.
@@ -200,22 +208,22 @@ fn weigh_chunk(tile: Tile, start: u32, chunk_first: u32, length: u32, lane: u32)
         var low: Batch;
         var high: Batch;
         for (var block = chunk_first / 16u * 16u; block < length; block += 16u) {
-            let at = kv_octet(tile, start + block) + octet;
+            let entry = kv_entry(tile, start + block);
             let count = min(16u, length - block);
             var j = chunk_first - min(chunk_first, block);
             if SPREAD && j == 0u && count == 16u {
-                weigh_block(&low, &high, first, block, at, lane);
+                weigh_block(&low, &high, first, block, entry, octet, lane);
                 continue;
             }
             // Four positions a round: lavapipe counts rounds (see kernels/attention.rs), and they cost time.
             for (; j + 4u <= count; j += 4u) {
-                weigh(&low, &high, first, block + j, at + j * OCTETS);
-                weigh(&low, &high, first, block + j + 1u, at + (j + 1u) * OCTETS);
-                weigh(&low, &high, first, block + j + 2u, at + (j + 2u) * OCTETS);
-                weigh(&low, &high, first, block + j + 3u, at + (j + 3u) * OCTETS);
+                weigh(&low, &high, first, block + j, entry + j, octet);
+                weigh(&low, &high, first, block + j + 1u, entry + j + 1u, octet);
+                weigh(&low, &high, first, block + j + 2u, entry + j + 2u, octet);
+                weigh(&low, &high, first, block + j + 3u, entry + j + 3u, octet);
             }
             for (; j < count; j++) {
-                weigh(&low, &high, first, block + j, at + j * OCTETS);
+                weigh(&low, &high, first, block + j, entry + j, octet);
             }
         }
         if base + lane < ITEMS {

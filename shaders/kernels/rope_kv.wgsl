@@ -1,14 +1,13 @@
 //! kernel rope_kv
-//! slot kv qk_norm rope
+//! slot kv_store qk_norm rope
 // One workgroup a row and head. Query heads are normalised (if the model does) and rotated in place; key heads also go to
 // the KV cache at the row's index, and value heads go there as they are. Rotation pairs element i with i + ROTARY_DIM / 2.
 
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read_write> qkv: array<f32>;
-@group(0) @binding(4) var<storage, read_write> keys: array<KvPair>;
-@group(0) @binding(5) var<storage, read_write> values: array<KvPair>;
 
 const HALF: u32 = ROTARY_DIM / 2u;
+const QUADS: u32 = HEAD_DIM / 4u;
 
 struct Head {
     at: u32,              // first element in qkv
@@ -46,14 +45,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     head.at = (workgroup.y * (HEADS + 2u * KV_HEADS) + index) * HEAD_DIM;
     head.key = index >= HEADS;
     head.position = row.z;
-    // Cache layout: [block][kv head][token in block][element].
     let kv_head = (index - min(index, HEADS)) % KV_HEADS;
-    let to = (((row.w >> 4u) * KV_HEADS + kv_head) * 16u + (row.w & 15u)) * (HEAD_DIM / 2u);
+    let entry = ((row.w >> 4u) * KV_HEADS + kv_head) * 16u + (row.w & 15u);
 
     if index >= HEADS + KV_HEADS {
-        for (var i = lane; i < HEAD_DIM / 2u; i += WG_X) {
-            values[to + i] = pack_pair(vec2(qkv[head.at + 2u * i], qkv[head.at + 2u * i + 1u]));
+        for (var i = lane; i < QUADS; i += WG_X) {
+            let at = head.at + 4u * i;
+            keep_value(entry, i, vec4(qkv[at], qkv[at + 1u], qkv[at + 2u], qkv[at + 3u]));
         }
+        finish_value(entry, lane);
         return;
     }
     var squares = 0.0;
@@ -62,9 +62,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
     head.scale = head_scale(squares, lane);
     if head.key {
-        for (var i = lane; i < HEAD_DIM / 2u; i += WG_X) {
-            keys[to + i] = pack_pair(vec2(turned(head, 2u * i), turned(head, 2u * i + 1u)));
+        for (var i = lane; i < QUADS; i += WG_X) {
+            let at = 4u * i;
+            keep_key(entry, i, vec4(turned(head, at), turned(head, at + 1u), turned(head, at + 2u), turned(head, at + 3u)));
         }
+        finish_key(entry, lane);
         return;
     }
     // In place: a lane reads both elements of a pair before it writes them.

@@ -1,6 +1,6 @@
 //! The settings that the engine runs on: checked against each other and against the model, once.
 
-use super::{Activations, EngineOptions, KvDtype, kv_bytes_per_token};
+use super::{Activations, EngineOptions, KvDtype, WarmUp, kv_bytes_per_token};
 use crate::base::{BLOCK_TOKENS, DType, ceil_div};
 use crate::error::{Error, Result};
 use crate::model::spec::ModelSpec;
@@ -85,6 +85,8 @@ pub struct EngineConfig {
     pub cache_dir: Option<PathBuf>,
     /// See [`EngineOptions::tune`].
     pub tune: bool,
+    /// See [`EngineOptions::warm_up`].
+    pub warm_up: WarmUp,
     /// See [`EngineOptions::checked_shaders`].
     pub checked_shaders: bool,
     /// KV bytes of one token in all layers.
@@ -168,6 +170,7 @@ impl EngineConfig {
                     .into(),
             );
         }
+        options.kv_dtype.check(spec)?;
         let block_bytes = kv_bytes_per_token(spec, options.kv_dtype) * BLOCK_TOKENS as u64;
         if options.swap_space > 0 && options.swap_space < block_bytes {
             return refuse(format!(
@@ -240,6 +243,7 @@ impl EngineConfig {
             binding_limit: options.binding_limit,
             cache_dir: options.cache_dir,
             tune: options.tune,
+            warm_up: options.warm_up,
             checked_shaders: options.checked_shaders,
             kv_bytes_per_token: kv_bytes_per_token(spec, options.kv_dtype),
         })
@@ -285,6 +289,7 @@ mod tests {
                 EngineOptions { num_kv_blocks: Some(5), max_model_len: Some(100), ..base.clone() },
                 ["num_kv_blocks is 5", "7 blocks"],
             ),
+            (EngineOptions { kv_dtype: KvDtype::Q8_0, ..base.clone() }, ["is q8_0", "layer 0 have 8"]),
             (EngineOptions { gpu_memory_utilization: 1.5, ..base.clone() }, ["is 1.5", "at most 1"]),
             (EngineOptions { gpu_memory_utilization: f32::NAN, ..base.clone() }, ["is NaN", "at most 1"]),
             (EngineOptions { quantize: Some(DType::Q4_K), ..base.clone() }, ["is q4_k", "q8_0, q4_0"]),
@@ -319,5 +324,11 @@ mod tests {
         // 2 layers x (keys + values) x 2 heads x 8 x 2 bytes
         assert_eq!(kv_bytes_per_token(&spec(), KvDtype::F16), 128);
         assert_eq!(kv_bytes_per_token(&spec(), KvDtype::F32), 256);
+        // A byte an element and two for each 32, rounded up to four for each head.
+        let bytes = |head_dim| {
+            let layers = vec![LayerSpec { attn: AttnSpec::plain(4, 2, head_dim), ..spec().layers.remove(0) }];
+            kv_bytes_per_token(&ModelSpec { layers, ..spec() }, KvDtype::Q8_0)
+        };
+        assert_eq!([32, 64, 96, 128].map(bytes), [36, 68, 104, 136].map(|head| 2 * 2 * head));
     }
 }

@@ -1,6 +1,6 @@
 //! What a user may set.
 
-use super::{Activations, KvDtype};
+use super::{Activations, KvDtype, WarmUp};
 use crate::base::DType;
 use crate::sched::{Policy, Preemption};
 use std::path::PathBuf;
@@ -82,6 +82,8 @@ pub struct EngineOptions {
     /// Measure which of the ways to run a product that all give the same bits is the fastest here, for 300 ms at the first start,
     /// and remember it in `cache_dir`; without that, nothing is measured.
     pub tune: bool,
+    /// When usual steps are prepared. The command line takes [`WarmUp::Idle`].
+    pub warm_up: WarmUp,
     /// Compile shaders with bounds checks. Slower; for finding faults.
     pub checked_shaders: bool,
 }
@@ -123,6 +125,7 @@ impl Default for EngineOptions {
             binding_limit: None,
             cache_dir: None,
             tune: true,
+            warm_up: WarmUp::Load,
             checked_shaders: false,
         }
     }

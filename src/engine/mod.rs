@@ -18,6 +18,7 @@ mod locate;
 mod logprob;
 mod obey;
 mod output;
+mod prepare;
 mod recover;
 mod request;
 mod settings;

@@ -22,7 +22,7 @@ impl Worker {
     pub(super) fn drain_commands(&mut self) -> Next {
         loop {
             self.finish_drain();
-            let idle = !self.scheduler.has_work() || self.scheduler.awaits_caller();
+            let idle = (!self.scheduler.has_work() || self.scheduler.awaits_caller()) && !self.may_prepare();
             let next_deadline = self.draining.iter().map(|drain| drain.deadline).min();
             let command = match (idle, next_deadline) {
                 (false, _) => self.commands.try_recv().map_err(|error| error == mpsc::TryRecvError::Disconnected),

@@ -1,5 +1,6 @@
 //! Losing the device: all running requests go back to waiting, a new runner is built, and their streams go on.
 
+use super::prepare::NOTHING_PREPARED;
 use super::thread::{Next, Worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runner::Capacity;
@@ -40,6 +41,7 @@ impl Worker {
             match factory() {
                 Ok(runner) if holds(runner.capacity(), self.capacity) => {
                     self.runner = Some(runner);
+                    self.prepared = NOTHING_PREPARED;
                     self.shared.metrics().recoveries += 1;
                     return Ok(Next::GoOn);
                 }

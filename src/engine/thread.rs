@@ -5,11 +5,12 @@ use super::handle::{Command, LONGEST_WAIT, Shared};
 use super::live::Live;
 use super::obey::Drain;
 use super::output::Verdict;
+use super::prepare::NOTHING_PREPARED;
 use super::settings::{EngineSettings, RunnerFactory};
 use crate::base::{RequestId, SeqId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::StepShare;
-use crate::runner::{Capacity, ModelRunner, RunError, StepResult, TokenLogprob, Wait};
+use crate::runner::{Capacity, ModelRunner, Prepared, RunError, StepResult, TokenLogprob, Wait};
 use crate::sched::plan::StepPlan;
 use crate::sched::{FinishReason, SchedEvent, Scheduler};
 use crate::trace::{Call, Tracer};
@@ -43,6 +44,8 @@ pub(super) struct Worker {
     /// What each submission under way is for, and since when.
     pub(super) flights: VecDeque<(StepShare, Instant)>,
     last_retired: Instant,
+    /// What the runner did while there was nothing else to do.
+    pub(super) prepared: Prepared,
     /// Runners built since a request last came to its end.
     pub(super) losses: u32,
     pub(super) draining: Vec<Drain>,
@@ -82,6 +85,7 @@ impl Worker {
             sequences: HashMap::new(),
             flights: VecDeque::new(),
             last_retired: Instant::now(),
+            prepared: NOTHING_PREPARED,
             losses: 0,
             draining: Vec::new(),
             tracer,
@@ -130,7 +134,8 @@ impl Worker {
             if self.drain_commands() == Next::Stop {
                 return Ok(());
             }
-            match self.step() {
+            let outcome = if self.may_prepare() { self.prepare() } else { self.step() };
+            match outcome {
                 Ok(()) => {
                     if self.await_masks() == Next::Stop {
                         return Ok(());

@@ -8,6 +8,7 @@
 use super::device::Gpu;
 use super::memory::{Buffer, Slice};
 use super::registry::Pipeline;
+use super::shader::Variant;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -82,6 +83,12 @@ impl Bundle {
     /// Only the dispatches that `keep` names, for measuring them by themselves.
     pub fn only(&self, keep: impl Fn(&Dispatch) -> bool) -> Self {
         Self::new(self.dispatches().filter(|dispatch| keep(dispatch)).cloned().map(Op::Dispatch).collect())
+    }
+
+    /// Its first dispatch, and the first one of `variant`.
+    pub fn first_and(&self, variant: &Variant) -> Self {
+        let wanted = self.dispatches().skip(1).find(|dispatch| dispatch.pipeline.variant == *variant);
+        Self::new(self.dispatches().next().into_iter().chain(wanted).cloned().map(Op::Dispatch).collect())
     }
 
     fn new(ops: Vec<Op>) -> Self {

@@ -20,9 +20,14 @@ const LARGEST: u64 = 256 << 20;
 impl Kept {
     /// The file called `name` for the adapter of `profile` in `folder`, which need not exist.
     pub fn new(folder: &Path, name: &str, profile: &Profile) -> Self {
+        Self::for_key(folder, name, &[], profile)
+    }
+
+    /// As [`new`](Self::new), for one of several things that are kept under this name; `key` says which.
+    pub fn for_key(folder: &Path, name: &str, key: &[u8], profile: &Profile) -> Self {
         let Profile { backend, vendor, .. } = profile;
         let mut hash = Sha256::new();
-        for part in [&profile.name, &profile.driver, env!("CARGO_PKG_VERSION")] {
+        for part in [profile.name.as_bytes(), profile.driver.as_bytes(), env!("CARGO_PKG_VERSION").as_bytes(), key] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -102,8 +107,10 @@ mod tests {
         let plain = Profile::cuda_class();
         let kept = Kept::new(folder, "a", &plain);
         assert_eq!(kept, Kept::new(folder, "a", &Profile { f16: false, ..plain.clone() }));
+        assert_eq!(kept, Kept::for_key(folder, "a", &[], &plain));
         let others = [
             Kept::new(folder, "b", &plain),
+            Kept::for_key(folder, "a", b"model", &plain),
             Kept::new(folder, "a", &Profile { driver: "newer".into(), ..plain.clone() }),
             Kept::new(folder, "a", &Profile { name: "other card".into(), ..plain.clone() }),
             Kept::new(folder, "a", &Profile { backend: "metal".into(), ..plain }),

@@ -84,6 +84,11 @@ impl Registry {
         Ok(self.lock().entry(variant.clone()).or_insert(pipeline).clone())
     }
 
+    /// Whether `variant` is compiled already.
+    pub fn has(&self, variant: &Variant) -> bool {
+        self.lock().contains_key(variant)
+    }
+
     /// Compiles what is new among `variants`, on all cores.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ pub struct Spec {
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Width of a head; a multiple of eight.
+    /// Width of a head; a multiple of eight, and of 32 in q8_0.
     pub head_dim: usize,
     /// Factor on query-key products.
     pub scale: f32,
@@ -158,16 +158,19 @@ pub fn grid(spec: &Spec, tiles: usize, chunks: usize) -> [u32; 3] {
     [tiles as u32, (spec.heads / spec.heads_per_tile()) as u32, chunks as u32]
 }
 
-/// Grouped, single and many heads; every mode; both storages; windows and caps.
+/// Grouped, single and many heads; every mode; every storage; windows and caps.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let mut variants = Vec::new();
-    for kv in [KvDtype::F16, KvDtype::F32] {
+    for kv in KvDtype::ALL {
         for (heads, kv_heads, head_dim, window, softcap) in [
             (9, 3, 64, None, None),
             (4, 4, 16, Some(24), Some(5.0)),
             (16, 1, 128, None, Some(50.0)),
             (4, 2, 256, Some(512), None),
         ] {
+            if !kv.holds(head_dim) {
+                continue;
+            }
             let spec = Spec { heads, kv_heads, head_dim, scale: 0.125, window, softcap, kv };
             variants.extend(
                 [Mode::Prefill, Mode::Decode, Mode::Split].map(|mode| variant(&spec, mode, Form::F32, profile)),

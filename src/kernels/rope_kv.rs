@@ -11,7 +11,7 @@ pub struct Spec {
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Width of a head; even.
+    /// Width of a head; a multiple of eight, and of 32 in q8_0.
     pub head_dim: usize,
     /// Leading elements that rotate; even, 0 where heads do not rotate.
     pub rotary_dim: usize,
@@ -38,7 +38,11 @@ impl Spec {
 /// The variant for a layer.
 pub fn variant(spec: &Spec, profile: &Profile) -> Variant {
     let lanes = profile.row_lanes(32);
-    let mut slots = vec![("kv", spec.kv.name()), ("rope", if spec.rotary_dim > 0 { "rotate" } else { "none" })];
+    let mut slots = vec![("rope", if spec.rotary_dim > 0 { "rotate" } else { "none" })];
+    match spec.kv {
+        KvDtype::Q8_0 => slots.push(("kv_store", "q8_0")),
+        KvDtype::F16 | KvDtype::F32 => slots.extend([("kv_store", "pairs"), ("kv_pair", spec.kv.name())]),
+    }
     match spec.head_norm {
         Some(_) => slots.extend([("qk_norm", "rms"), ("reduce", profile.reduce_slot(lanes))]),
         None => slots.push(("qk_norm", "none")),
@@ -60,10 +64,10 @@ pub fn grid(spec: &Spec, rows: usize) -> [u32; 3] {
     [(spec.heads + 2 * spec.kv_heads) as u32, rows as u32, 1]
 }
 
-/// With and without head norms; whole, partial and no rotation; both storages.
+/// With and without head norms; whole, partial and no rotation; every storage.
 pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let mut variants = Vec::new();
-    for kv in [KvDtype::F16, KvDtype::F32] {
+    for kv in KvDtype::ALL {
         for (heads, kv_heads, head_dim, rotary_dim, head_norm) in [
             (9, 3, 64, 64, None),
             (16, 8, 128, 128, Some(1e-6)),
@@ -72,6 +76,9 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
             (5, 5, 16, 6, None),
             (12, 12, 64, 0, None),
         ] {
+            if !kv.holds(head_dim) {
+                continue;
+            }
             variants.push(variant(&Spec { heads, kv_heads, head_dim, rotary_dim, head_norm, kv }, profile));
         }
     }

@@ -7,6 +7,7 @@
 //! tokens, because a sampler cannot be tried without them.
 
 pub mod attention;
+pub mod cache;
 pub mod data;
 pub mod experts;
 pub mod heads;
@@ -103,9 +104,12 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
         note("act_mul", format!("{activation:?} up to 1e4"), rows::act_mul(rig, activation, 3, 96));
     }
     mixture(rig, &mut note);
-    for (kv, head_norm, rotary_dim) in
-        [(KvDtype::F16, None, 24), (KvDtype::F32, Some(1e-6), 32), (KvDtype::F16, None, 0)]
-    {
+    for (kv, head_norm, rotary_dim) in [
+        (KvDtype::F16, None, 24),
+        (KvDtype::F32, Some(1e-6), 32),
+        (KvDtype::F16, None, 0),
+        (KvDtype::Q8_0, Some(1e-6), 24),
+    ] {
         let spec = rope_kv::Spec { heads: 4, kv_heads: 2, head_dim: 32, rotary_dim, head_norm, kv };
         let name = if head_norm.is_some() { "head norms, " } else { "" };
         note("rope_kv", format!("{name}{rotary_dim} of 32, {}", kv.name()), rows::rope_kv(rig, &spec, 5));
@@ -115,7 +119,9 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Verdict>> {
         let outcome = heads::heads(rig, dtype, form, spec, 4, 6);
         note("matmul", format!("{dtype}, {form:?}, heads"), outcome);
     }
-    for (kv, window, softcap) in [(KvDtype::F16, None, None), (KvDtype::F32, Some(24), Some(2.0))] {
+    for (kv, window, softcap) in
+        [(KvDtype::F16, None, None), (KvDtype::F32, Some(24), Some(2.0)), (KvDtype::Q8_0, None, None)]
+    {
         let spec = attention_kernel::Spec { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, window, softcap, kv };
         let name = if window.is_some() { "window, cap, " } else { "" };
         for mode in [attention::Path::Prefill, attention::Path::Decode, attention::Path::Split] {

@@ -1,5 +1,6 @@
 //! Weight formats: one file each, with the block layout of the file, its decoding, its repacking for the device and, for
-//! formats that octavo writes itself, its encoding. Activations that meet them as int12 are [`int12_rows`].
+//! formats that octavo writes itself, its encoding. Activations that meet them as int12 are [`int12_rows`]; entries of an 8-bit KV
+//! cache are [`q8_entries`].
 //!
 //! A format's *unit* is what decodes by itself: 32 columns of one row, or a super-block of 256 that shares a scale. Either
 //! way everything is read in blocks of [`BLOCK_COLUMNS`] columns, which functions name by their number in the unit.
@@ -39,6 +40,7 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+pub mod q8_entries;
 
 use crate::base::DType;
 

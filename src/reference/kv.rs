@@ -3,28 +3,10 @@
 //! Paged memory remembers the position of every entry, so that a plan which reads what was never written, or a block
 //! that went to somebody else, is refused rather than computed. Blocks also go to the host and come back.
 
+use super::kv_precision::KvPrecision;
 use super::model::Row;
 use crate::base::{BLOCK_TOKENS, BlockId, HostBlockId};
 use crate::model::spec::ModelSpec;
-
-/// What KV entries are rounded to when they are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KvPrecision {
-    /// Not rounded.
-    F64,
-    /// To the nearest f16, as the device does with `--kv-dtype f16`.
-    F16,
-}
-
-impl KvPrecision {
-    fn round(self, value: f64) -> f64 {
-        match self {
-            Self::F64 => value,
-            // By way of f32, which is what the kernel rounds.
-            Self::F16 => half::f16::from_f32(value as f32).to_f64(),
-        }
-    }
-}
 
 /// Where attention finds keys and values. Rows are `[kv_heads][head_dim]`.
 pub trait KvMemory {
@@ -37,28 +19,32 @@ pub trait KvMemory {
 }
 
 /// Memory of a single sequence: position is the index.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FlatKv {
     /// Keys of each layer, `[position][kv_heads][head_dim]`.
     pub keys: Vec<Vec<f64>>,
     /// Values of each layer.
     pub values: Vec<Vec<f64>>,
     widths: Vec<usize>,
+    precision: KvPrecision,
 }
 
 impl FlatKv {
     /// Empty memory.
-    pub fn new(spec: &ModelSpec) -> Self {
+    pub fn new(spec: &ModelSpec, precision: KvPrecision) -> Self {
         let widths: Vec<usize> = spec.layers.iter().map(|layer| layer.attn.kv_width()).collect();
-        Self { keys: vec![Vec::new(); widths.len()], values: vec![Vec::new(); widths.len()], widths }
+        Self { keys: vec![Vec::new(); widths.len()], values: vec![Vec::new(); widths.len()], widths, precision }
     }
 }
 
 impl KvMemory for FlatKv {
     fn store(&mut self, layer: usize, row: &Row, key: &[f64], value: &[f64]) {
-        assert_eq!(self.keys[layer].len(), row.position * self.widths[layer], "flat memory fills in order");
-        self.keys[layer].extend(key);
-        self.values[layer].extend(value);
+        let start = row.position * self.widths[layer];
+        assert_eq!(self.keys[layer].len(), start, "flat memory fills in order");
+        for (memory, row) in [(&mut self.keys[layer], key), (&mut self.values[layer], value)] {
+            memory.extend(row);
+            self.precision.round(&mut memory[start..]);
+        }
     }
 
     fn key(&self, layer: usize, _: &Row, position: usize) -> &[f64] {
@@ -113,6 +99,11 @@ impl PagedKv {
             window: spec.longest_window(),
             next: vec![0; slot_count],
         }
+    }
+
+    /// What entries are rounded to.
+    pub fn precision(&self) -> KvPrecision {
+        self.precision
     }
 
     /// Changes what later entries are rounded to.
@@ -261,9 +252,9 @@ impl KvMemory for PagedKv {
     fn store(&mut self, layer: usize, row: &Row, key: &[f64], value: &[f64]) {
         let start = self.checked_place(row, row.position) * self.widths[layer];
         for (memory, from) in [(&mut self.keys[layer], key), (&mut self.values[layer], value)] {
-            for (to, &from) in memory[start..].iter_mut().zip(from) {
-                *to = self.precision.round(from);
-            }
+            let entry = &mut memory[start..start + from.len()];
+            entry.copy_from_slice(from);
+            self.precision.round(entry);
         }
     }
 
@@ -384,12 +375,11 @@ mod tests {
     }
 
     #[test]
-    fn f16_memory_rounds() {
+    fn what_is_stored_is_rounded() {
         let mut kv = memory(KvPrecision::F16);
         kv.set_table(0, 0, BlockId(0)).unwrap();
         kv.store(0, &row(0, 0), &[1.0 / 3.0, 0.5], &[2049.0, -0.1]);
         assert_eq!(kv.key(0, &row(0, 0), 0), [0.333251953125, 0.5]);
-        // Halfway between 2048 and 2050: to the even one.
         assert_eq!(kv.value(0, &row(0, 0), 0), [2048.0, -0.0999755859375]);
     }
 }

@@ -35,6 +35,7 @@ pub mod attention;
 pub mod embed;
 pub mod experts;
 pub mod kv;
+mod kv_precision;
 pub mod layer;
 pub mod matmul;
 pub mod model;
@@ -49,6 +50,6 @@ pub mod score;
 mod slot;
 pub mod tolerance;
 
-pub use kv::KvPrecision;
+pub use kv_precision::KvPrecision;
 pub use model::Trace;
 pub use runner::{ReferenceOptions, ReferenceRunner};

@@ -3,6 +3,7 @@
 use super::attention::soft_cap;
 use super::embed::embed_at;
 use super::kv::{FlatKv, KvMemory};
+use super::kv_precision::KvPrecision;
 use super::layer::{Layer, Matrix, Norm};
 use crate::base::TokenId;
 use crate::error::{Error, Result};
@@ -125,11 +126,11 @@ impl ReferenceModel {
         logits.into_iter().map(|logit| soft_cap(logit, self.spec.final_softcap)).collect()
     }
 
-    /// Computes `tokens` from position 0 in one piece, without paging, and keeps everything.
+    /// Computes `tokens` from position 0 in one piece, without paging, and keeps everything; KV entries are rounded to `precision`.
     ///
     /// # Errors
     /// A token is outside the vocabulary, or there are more tokens than positions.
-    pub fn trace(&self, tokens: &[TokenId]) -> Result<Trace> {
+    pub fn trace(&self, tokens: &[TokenId], precision: KvPrecision) -> Result<Trace> {
         if tokens.len() > self.context {
             let (count, positions) = (tokens.len(), self.context);
             return Err(Error::config(format!("{count} tokens exceed the {positions} positions of this reference")));
@@ -139,7 +140,7 @@ impl ReferenceModel {
         }
         let rows: Vec<Row> =
             tokens.iter().enumerate().map(|(position, &token)| Row { token, position, slot: 0 }).collect();
-        let mut memory = FlatKv::new(&self.spec);
+        let mut memory = FlatKv::new(&self.spec, precision);
         let mut taps = Vec::new();
         let normed = self.forward(&rows, &mut memory, &mut |tap, rows| taps.push((tap, rows.to_vec())));
         let logits = normed.chunks(self.spec.hidden_size).map(|row| self.logits(row)).collect();

@@ -5,7 +5,8 @@
 //! [`RunError::Bug`]: limits, owners of slots, positions, KV that was never written, shared blocks that are written.
 
 use super::advance::advance;
-use super::kv::{KvPrecision, PagedKv};
+use super::kv::PagedKv;
+use super::kv_precision::KvPrecision;
 use super::model::{ReferenceModel, Row, Trace};
 use super::slot::{self, Slot};
 use super::{sample, score};
@@ -121,7 +122,7 @@ impl ReferenceRunner {
     /// # Errors
     /// As [`logits`](Self::logits).
     pub fn trace(&mut self, tokens: &[TokenId]) -> Result<Trace> {
-        self.model.trace(tokens)
+        self.model.trace(tokens, self.kv.precision())
     }
 
     fn execute(&mut self, plan: &StepPlan) -> Result<StepResult, String> {

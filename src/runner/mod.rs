@@ -59,6 +59,15 @@ pub trait ModelRunner: Send {
         u32::MAX
     }
 
+    /// While nothing is in flight: does a small piece of what later plans would have to wait for, at most a few tens of milliseconds
+    /// if the driver is quick. No token depends on it.
+    ///
+    /// # Errors
+    /// The device is gone.
+    fn prepare(&mut self) -> Result<Prepared, RunError> {
+        Ok(Prepared::default())
+    }
+
     /// Hands a plan to the device and returns at once.
     ///
     /// # Errors
@@ -71,6 +80,22 @@ pub trait ModelRunner: Send {
     /// # Errors
     /// The device is gone.
     fn poll(&mut self, wait: Wait, result: &mut StepResult) -> Result<bool, RunError>;
+}
+
+/// Steps that [`ModelRunner::prepare`] has prepared, and those that it means to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prepared {
+    /// So far.
+    pub done: u32,
+    /// In the end.
+    pub total: u32,
+}
+
+impl Prepared {
+    /// Whether there is nothing left to do.
+    pub fn is_complete(self) -> bool {
+        self.done >= self.total
+    }
 }
 
 /// How long [`ModelRunner::poll`] may block.

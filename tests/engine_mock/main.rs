@@ -23,6 +23,7 @@ mod ends;
 mod faults;
 mod guided;
 mod logprobs;
+mod prepare;
 mod requests;
 mod runners;
 mod text;

@@ -2,7 +2,7 @@
 
 use octavo::base::SeqId;
 use octavo::runner::mock::{MockOptions, MockRunner};
-use octavo::runner::{Capacity, ModelRunner, RunError, StepResult, Wait};
+use octavo::runner::{Capacity, ModelRunner, Prepared, RunError, StepResult, Wait};
 use octavo::sampling::SamplingRow;
 use octavo::sched::plan::StepPlan;
 use std::collections::HashMap;
@@ -101,5 +101,53 @@ impl<F: FnMut(&Rows, &mut StepResult) + Send> ModelRunner for EditedRunner<F> {
             (self.edit)(&self.rows, result);
         }
         Ok(came)
+    }
+}
+
+/// What a [`PreparingRunner`] was asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Prepare,
+    Submit,
+}
+
+/// A runner with pieces to prepare, each of which takes until the test lets it pass.
+pub struct PreparingRunner {
+    inner: MockRunner,
+    prepared: Prepared,
+    asked: mpsc::Sender<Asked>,
+    passes: mpsc::Receiver<()>,
+}
+
+impl PreparingRunner {
+    pub fn new(mock: &MockOptions, pieces: u32) -> (mpsc::Receiver<Asked>, mpsc::Sender<()>, Self) {
+        let (asked, seen) = mpsc::channel();
+        let (pass, passes) = mpsc::channel();
+        let prepared = Prepared { done: 0, total: pieces };
+        (seen, pass, Self { inner: MockRunner::new(mock.clone()), prepared, asked, passes })
+    }
+}
+
+impl ModelRunner for PreparingRunner {
+    fn capacity(&self) -> Capacity {
+        self.inner.capacity()
+    }
+
+    fn prepare(&mut self) -> Result<Prepared, RunError> {
+        assert!(!self.prepared.is_complete(), "asked again after the end");
+        // The test may be over.
+        let _ = self.asked.send(Asked::Prepare);
+        let _ = self.passes.recv();
+        self.prepared.done += 1;
+        Ok(self.prepared)
+    }
+
+    fn submit(&mut self, plan: &StepPlan) -> Result<(), RunError> {
+        let _ = self.asked.send(Asked::Submit);
+        self.inner.submit(plan)
+    }
+
+    fn poll(&mut self, wait: Wait, result: &mut StepResult) -> Result<bool, RunError> {
+        self.inner.poll(wait, result)
     }
 }

@@ -1,7 +1,6 @@
-// How keys and values are stored. The cache is an array of KvPair to those who write and of KvOctet to those who read.
+// How attention reads keys and values. An entry is the row of one head at one position, counted as
+// [block][kv head][position in block]; its elements are read by eight.
 
-alias KvPair = u32;
-alias KvOctet = vec4<u32>;
 struct Octet { low: vec4<f32>, high: vec4<f32> }
-fn pack_pair(values: vec2<f32>) -> KvPair { return 0u; }
-fn unpack_octet(stored: KvOctet) -> Octet { return Octet(vec4(0.0), vec4(0.0)); }
+fn key_octet(entry: u32, octet: u32) -> Octet { return Octet(vec4(0.0), vec4(0.0)); }
+fn value_octet(entry: u32, octet: u32) -> Octet { return Octet(vec4(0.0), vec4(0.0)); }

@@ -1,18 +1,21 @@
 //! Keys and values as f16, two to a word.
 
-alias KvPair = u32;
-alias KvOctet = vec4<u32>;
+@group(0) @binding(4) var<storage, read> keys: array<vec4<u32>>;
+@group(0) @binding(5) var<storage, read> values: array<vec4<u32>>;
 
 struct Octet { low: vec4<f32>, high: vec4<f32> }
 
-fn pack_pair(values: vec2<f32>) -> KvPair {
-    // Clamped: a value beyond f16 would turn into an infinity and spread.
-    return pack2x16float(clamp(values, vec2(-65504.0), vec2(65504.0)));
+fn unpacked(words: vec4<u32>) -> Octet {
+    return Octet(
+        vec4(unpack2x16float(words.x), unpack2x16float(words.y)),
+        vec4(unpack2x16float(words.z), unpack2x16float(words.w)),
+    );
 }
 
-fn unpack_octet(stored: KvOctet) -> Octet {
-    return Octet(
-        vec4(unpack2x16float(stored.x), unpack2x16float(stored.y)),
-        vec4(unpack2x16float(stored.z), unpack2x16float(stored.w)),
-    );
+fn key_octet(entry: u32, octet: u32) -> Octet {
+    return unpacked(keys[entry * (HEAD_DIM / 8u) + octet]);
+}
+
+fn value_octet(entry: u32, octet: u32) -> Octet {
+    return unpacked(values[entry * (HEAD_DIM / 8u) + octet]);
 }

@@ -1,14 +1,16 @@
 //! Keys and values as f32.
 
-alias KvPair = vec2<f32>;
-alias KvOctet = mat2x4<f32>;
+@group(0) @binding(4) var<storage, read> keys: array<mat2x4<f32>>;
+@group(0) @binding(5) var<storage, read> values: array<mat2x4<f32>>;
 
 struct Octet { low: vec4<f32>, high: vec4<f32> }
 
-fn pack_pair(values: vec2<f32>) -> KvPair {
-    return values;
+fn key_octet(entry: u32, octet: u32) -> Octet {
+    let stored = keys[entry * (HEAD_DIM / 8u) + octet];
+    return Octet(stored[0], stored[1]);
 }
 
-fn unpack_octet(stored: KvOctet) -> Octet {
+fn value_octet(entry: u32, octet: u32) -> Octet {
+    let stored = values[entry * (HEAD_DIM / 8u) + octet];
     return Octet(stored[0], stored[1]);
 }

@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "model")]
     families: bool,
     /// How keys and values would be stored
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = ["f16", "f32"])]
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = KvDtype::ALL.map(KvDtype::name))]
     kv_dtype: String,
     /// Count full-precision matrices as if rounded to this format while loading
     #[arg(long, value_name = "TYPE", value_parser = crate::options::QUANTIZE)]
@@ -121,6 +121,7 @@ fn findings(files: &ModelFiles, args: &Args) -> Result<Findings> {
     let weight_bytes = files.tensors.infos().map(|info| device_bytes(info, quantize)).sum();
     let parameters = tensors.iter().map(|share| share.parameters).sum::<u64>();
     let kv_dtype: KvDtype = args.kv_dtype.parse()?;
+    kv_dtype.check(spec)?;
     let kv_bytes = kv_bytes_per_token(spec, kv_dtype);
     let memory = memory_here(args).map(|(source, bytes, most_kv)| {
         let usable_bytes = (bytes as f64 * args.gpu_memory_utilization) as u64;

@@ -3,7 +3,7 @@
 use crate::progress::LoadBars;
 use clap::Args;
 use octavo::base::DType;
-use octavo::config::{Activations, EngineOptions, KvDtype, default_cache_dir};
+use octavo::config::{Activations, EngineOptions, KvDtype, WarmUp, default_cache_dir};
 use octavo::error::{Error, Result};
 use octavo::llm::Llm;
 use std::path::PathBuf;
@@ -41,8 +41,9 @@ pub struct EngineArgs {
     /// Share of the device's memory that may be used
     #[arg(long, value_name = "SHARE", default_value_t = EngineOptions::default().gpu_memory_utilization)]
     pub gpu_memory_utilization: f32,
-    /// How keys and values are stored
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = ["f16", "f32"])]
+    /// How keys and values are stored: half precision, single precision, or in eight bits, for nearly twice the context in the
+    /// same memory
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = KvDtype::ALL.map(KvDtype::name))]
     pub kv_dtype: String,
     /// How activations meet quantised weights: int12 rounds them too, which is several times as fast; auto takes what is best
     #[arg(long, value_name = "TYPE", default_value = "auto", value_parser = ["auto", "f32", "int12"])]
@@ -100,6 +101,10 @@ pub struct EngineArgs {
     /// Time that one submission shall take, in milliseconds; 4 suits a GPU that also draws a user interface
     #[arg(long, value_name = "MS", default_value_t = EngineOptions::default().submit_budget.as_millis() as u64)]
     pub submit_budget_ms: u64,
+    /// When usual steps are prepared: before the first request (load), or all but the smallest while there is nothing else to do
+    /// (idle), for an earlier first token
+    #[arg(long, value_name = "WHEN", default_value = "idle", value_parser = WarmUp::ALL.map(WarmUp::name))]
+    pub warm_up: String,
     /// Where to keep what the driver compiled, for the next start [default: octavo in the system's folder for caches]
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
@@ -168,9 +173,15 @@ impl EngineArgs {
                 false => self.cache_dir.clone().or_else(default_cache_dir),
             },
             tune: std::env::var_os("OCTAVO_TUNE").is_none_or(|value| value != "0"),
+            warm_up: self.warm_up.parse()?,
             submit_budget: Duration::from_millis(self.submit_budget_ms),
             ..EngineOptions::default()
         })
+    }
+
+    /// The same for a runner without an engine, which is never asked to prepare while it is idle.
+    pub fn options_of_runner(&self) -> Result<EngineOptions> {
+        Ok(EngineOptions { warm_up: WarmUp::Load, ..self.options()? })
     }
 
     /// Opens the model, with progress bars.

@@ -1,14 +1,14 @@
 //! Cases of `attention` and `attn_combine`.
 
+use super::cache::Cache;
 use super::data::{Source, Spread};
 use super::norms::{check_rows, row_words};
 use super::rig::{Dispatch, Rig, failed};
-use super::rows::UNWRITTEN;
 use super::{Found, Outcome};
 use crate::base::{BLOCK_TOKENS, KV_CHUNK};
+use crate::kernels::Form;
 use crate::kernels::attention::{self as kernel, Mode, Spec};
 use crate::kernels::attn_combine::{self, CombineParams};
-use crate::kernels::{Form, KvDtype};
 use crate::layout::StepHeader;
 use crate::model::spec::AttnSpec;
 use crate::reference::attention::attend_with_magnitude;
@@ -56,8 +56,8 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, (path, form): (Path, Form), contexts: 
     let block_count = contexts.iter().map(|context| context.div_ceil(BLOCK_TOKENS)).sum::<usize>() + 3;
     let mut free = Source::new(seed).shuffled(block_count);
     let unwritten_block = free.remove(0);
-    let block_words = BLOCK_TOKENS * kv_width * kv.bytes() / 4;
-    let mut caches = [vec![UNWRITTEN; block_count * block_words], vec![UNWRITTEN; block_count * block_words]];
+    let layout = Cache { kv, kv_heads, head_dim };
+    let mut caches = [layout.unwritten(block_count), layout.unwritten(block_count)];
     let mut tables = vec![u32::MAX; contexts.len() * table_stride];
     let mut sequences = Vec::new();
     for (slot, &context) in contexts.iter().enumerate() {
@@ -71,13 +71,14 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, (path, form): (Path, Form), contexts: 
         }
         let mut source = Source::new(seed + 100 + slot as u32);
         let mut fill = |cache: &mut [u32]| {
-            let mut exact = vec![0.0; context * kv_width];
-            for (index, exact) in exact.iter_mut().enumerate() {
-                let (position, head, element) = (index / kv_width, index % kv_width / head_dim, index % head_dim);
-                let place = (blocks[position / 16] as usize * kv_heads + head) * 16 + position % 16;
-                let number = source.number(Spread::Plain);
-                let number = if position < earliest { f32::NAN } else { number };
-                *exact = store(cache, place * head_dim + element, number, kv);
+            let mut exact = Vec::with_capacity(context * kv_width);
+            for (position, head) in (0..context).flat_map(|position| (0..kv_heads).map(move |head| (position, head))) {
+                let mut numbers = source.numbers(head_dim, Spread::Plain);
+                if position < earliest {
+                    numbers.fill(f32::NAN);
+                }
+                let place = blocks[position / BLOCK_TOKENS] as usize * BLOCK_TOKENS + position % BLOCK_TOKENS;
+                exact.extend(layout.put(cache, layout.entry(place, head), &numbers));
             }
             exact
         };
@@ -183,21 +184,4 @@ pub fn attend(rig: &Rig<'_>, spec: &Spec, (path, form): (Path, Form), contexts: 
         }
     }
     Ok(Found { bits, worst_share })
-}
-
-/// Stores one element in a cache and returns what it became.
-fn store(cache: &mut [u32], element: usize, value: f32, kv: KvDtype) -> f64 {
-    match kv {
-        KvDtype::F32 => {
-            cache[element] = value.to_bits();
-            f64::from(value)
-        }
-        KvDtype::F16 => {
-            let half = half::f16::from_f32(value);
-            let shift = element % 2 * 16;
-            let word = &mut cache[element / 2];
-            *word = *word & !(0xffff << shift) | u32::from(half.to_bits()) << shift;
-            half.to_f64()
-        }
-    }
 }

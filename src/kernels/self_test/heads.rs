@@ -1,10 +1,10 @@
 //! Heads from one product against the two dispatches that it replaces, which have twins of their own: the same bits.
 
+use super::cache::Cache;
 use super::data::{Source, Spread};
 use super::int12::quantized;
 use super::matrix::upload;
 use super::rig::{Dispatch, Output, Rig, failed};
-use super::rows::UNWRITTEN;
 use super::{Found, Outcome};
 use crate::base::{BLOCK_TOKENS, DType};
 use crate::kernels::heads::Heads;
@@ -56,9 +56,9 @@ pub fn heads(rig: &Rig<'_>, dtype: DType, form: Form, heads: Heads, tile: u32, t
     let inputs = StepHeader { row_count: tokens as u32, ..Default::default() };
     let inputs = rig.step_inputs(&inputs, &[]).map_err(failed)?;
 
-    let cache_words = blocks.len() * BLOCK_TOKENS * kv_heads * head_dim * kv.bytes() / 4;
+    let unwritten = Cache { kv, kv_heads, head_dim }.unwritten(blocks.len());
     let outputs = || -> Result<[Output; 3], String> {
-        let cache = || rig.output(&vec![UNWRITTEN; cache_words]).map_err(failed);
+        let cache = || rig.output(&unwritten).map_err(failed);
         Ok([rig.output(&vec![0u32; tokens * width]).map_err(failed)?, cache()?, cache()?])
     };
     let params = MatmulParams {
@@ -118,7 +118,7 @@ pub fn heads(rig: &Rig<'_>, dtype: DType, form: Form, heads: Heads, tile: u32, t
         }
     }
     for (cache, name) in [(1, "keys"), (2, "values")] {
-        if let Some(at) = (0..cache_words).find(|&at| expected[cache][at] != found[cache][at]) {
+        if let Some(at) = (0..unwritten.len()).find(|&at| expected[cache][at] != found[cache][at]) {
             return Err(format!(
                 "{name}, word {at}: {:#x} apart, {:#x} in one product",
                 expected[cache][at], found[cache][at]

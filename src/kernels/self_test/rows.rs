@@ -1,5 +1,6 @@
 //! Cases of the kernels that work row by row: `act_mul`, `rope_kv`, and what activations may cost.
 
+use super::cache::{Cache, UNWRITTEN};
 use super::data::{Source, Spread};
 use super::rig::{Dispatch, Rig, failed, floats};
 use super::{Found, Outcome};
@@ -90,26 +91,6 @@ pub fn act_mul(rig: &Rig<'_>, activation: Activation, tokens: usize, width: usiz
     Ok(Found { bits: found, worst_share: close.worst_share })
 }
 
-/// What cache words hold.
-pub fn stored(words: &[u32], kv: KvDtype) -> Vec<f32> {
-    let half = |bits: u32| half::f16::from_bits(bits as u16).to_f32();
-    match kv {
-        KvDtype::F32 => floats(words),
-        KvDtype::F16 => words.iter().flat_map(|&word| [half(word), half(word >> 16)]).collect(),
-    }
-}
-
-/// Garbage in a cache that nobody has written: NaN in either storage.
-pub const UNWRITTEN: u32 = 0x7fff_7fff;
-
-/// Allowance for storing `value`, for a bound of `ops` operations: WGSL lets f16 packing go to either neighbour.
-fn rounding(value: f64, kv: KvDtype, ops: usize) -> f64 {
-    match kv {
-        KvDtype::F32 => 0.0,
-        KvDtype::F16 => (value.abs() / 1024.0 + 1.0 / 16_777_216.0) / bound(1.0, ops),
-    }
-}
-
 /// Rotation and KV write of `tokens` rows at scattered positions and blocks, the second of them padding.
 ///
 /// # Errors
@@ -134,13 +115,13 @@ pub fn rope_kv(rig: &Rig<'_>, spec: &rope_kernel::Spec, tokens: usize) -> Outcom
         .map(|row| if padding(row) { [0, NONE, NONE, NONE] } else { [5, 0, position(row) as u32, place(row) as u32] })
         .collect();
 
-    let cache_words = blocks.len() * BLOCK_TOKENS * kv_heads * head_dim * kv.bytes() / 4;
+    let layout = Cache { kv, kv_heads, head_dim };
+    let unwritten = layout.unwritten(blocks.len());
     let rows_slice = rig.input(&rows).map_err(failed)?;
     let table_slice = rig.input(&table).map_err(failed)?;
     let norms_slice = rig.input(&norms).map_err(failed)?;
     let out = rig.output(&qkv).map_err(failed)?;
-    let keys = rig.output(&vec![UNWRITTEN; cache_words]).map_err(failed)?;
-    let values = rig.output(&vec![UNWRITTEN; cache_words]).map_err(failed)?;
+    let [keys, values] = [rig.output(&unwritten).map_err(failed)?, rig.output(&unwritten).map_err(failed)?];
     let mut arguments =
         vec![("rows", &rows_slice), ("qkv", &out.slice), ("keys", &keys.slice), ("values", &values.slice)];
     if rotary_dim > 0 {
@@ -156,8 +137,7 @@ pub fn rope_kv(rig: &Rig<'_>, spec: &rope_kernel::Spec, tokens: usize) -> Outcom
     let ops = if head_norm.is_some() { head_dim + 16 } else { 4 };
     let queries = floats(&found[0]);
     let (mut gpu, mut twin, mut magnitude) = (Vec::new(), Vec::new(), Vec::new());
-    let mut expected_words = [vec![true; cache_words], vec![true; cache_words]];
-    let words = head_dim * kv.bytes() / 4;
+    let mut untouched = [vec![true; unwritten.len()], vec![true; unwritten.len()]];
     for row in 0..tokens {
         let input = &qkv[row * width..][..width];
         let output = &queries[row * width..][..width];
@@ -176,25 +156,60 @@ pub fn rope_kv(rig: &Rig<'_>, spec: &rope_kernel::Spec, tokens: usize) -> Outcom
         twin.extend(&exact.query);
         magnitude.extend(pair_magnitudes(&exact.query, head_dim, rotary_dim));
         for head in 0..kv_heads {
-            let at = ((place(row) / 16 * kv_heads + head) * 16 + place(row) % 16) * words;
+            let entry = layout.entry(place(row), head);
             let rotated = &exact.key[head * head_dim..][..head_dim];
             let plain = &exact.value[head * head_dim..][..head_dim];
             let terms = [pair_magnitudes(rotated, head_dim, rotary_dim), vec![0.0; head_dim]];
             for (cache, (exact, terms)) in [rotated, plain].into_iter().zip(terms).enumerate() {
-                gpu.extend(stored(&found[1 + cache][at..][..words], kv));
+                gpu.extend(layout.get(&found[1 + cache], entry));
                 twin.extend(exact);
-                magnitude.extend(exact.iter().zip(terms).map(|(&value, terms)| terms + rounding(value, kv, ops)));
-                expected_words[cache][at..at + words].fill(false);
+                magnitude
+                    .extend(terms.iter().zip(layout.rounding(exact, ops)).map(|(terms, rounding)| terms + rounding));
+                layout.words(entry).into_iter().for_each(|word| untouched[cache][word] = false);
             }
         }
     }
-    for (cache, untouched) in expected_words.iter().enumerate() {
+    for (cache, untouched) in untouched.iter().enumerate() {
         if untouched.iter().zip(&found[1 + cache]).any(|(&untouched, &word)| untouched && word != UNWRITTEN) {
             return Err(format!("{} were written where no row belongs", ["keys", "values"][cache]));
         }
     }
     let close = check_close(&gpu, &twin, &magnitude, ops)?;
     Ok(Found { bits: found.concat(), worst_share: close.worst_share })
+}
+
+/// A key and a value that are not finite stay so in the cache, and spread no further than their block.
+///
+/// # Errors
+/// They are hidden, or others are lost with them; or the device failed.
+pub fn broken_entries(rig: &Rig<'_>, kv: KvDtype, broken: f32) -> Outcome {
+    const HEAD: usize = 64;
+    // Of the key and of the value.
+    const AT: [usize; 2] = [3, 40];
+    let spec = rope_kernel::Spec { heads: 1, kv_heads: 1, head_dim: HEAD, rotary_dim: 0, head_norm: None, kv };
+    let mut qkv = Source::new(36).numbers(3 * HEAD, Spread::Plain);
+    AT.iter().enumerate().for_each(|(index, at)| qkv[(1 + index) * HEAD + at] = broken);
+    let layout = Cache { kv, kv_heads: 1, head_dim: HEAD };
+    let rows_slice = rig.input(&[[5u32, 0, 2, 2]]).map_err(failed)?;
+    let qkv = rig.input(&qkv).map_err(failed)?;
+    let [keys, values] =
+        [rig.output(&layout.unwritten(1)).map_err(failed)?, rig.output(&layout.unwritten(1)).map_err(failed)?];
+    let arguments = vec![("rows", &rows_slice), ("qkv", &qkv), ("keys", &keys.slice), ("values", &values.slice)];
+    let dispatch = Dispatch {
+        variant: rope_kernel::variant(&spec, &rig.gpu.profile),
+        arguments,
+        grid: rope_kernel::grid(&spec, 1),
+    };
+    let found = rig.run(&[dispatch], &[&keys, &values])?;
+    for (cache, at) in found.iter().zip(AT) {
+        let lost = if kv == KvDtype::Q8_0 { at / 32 * 32..at / 32 * 32 + 32 } else { at..at + 1 };
+        for (element, value) in layout.get(cache, layout.entry(2, 0)).into_iter().enumerate() {
+            if value.is_finite() == lost.contains(&element) {
+                return Err(format!("element {element} is {value}, with {broken} at element {at}"));
+            }
+        }
+    }
+    Ok(Found { bits: found.concat(), worst_share: 0.0 })
 }
 
 /// For each element of rotated heads what its terms add up to at most: a rotation keeps the length of a pair, and the two

@@ -81,8 +81,8 @@ impl Sizes {
         }
         let block_bytes = config.kv_bytes_per_token * BLOCK_TOKENS as u64;
         // K and V of a layer are one binding each.
-        let widest = spec.layers.iter().map(|layer| layer.attn.kv_width()).max().unwrap_or(1);
-        let layer_block = (widest * BLOCK_TOKENS * config.kv_dtype.bytes()) as u64;
+        let widest = spec.layers.iter().map(|layer| config.kv_dtype.row_bytes(&layer.attn)).max().unwrap_or(1);
+        let layer_block = (widest * BLOCK_TOKENS) as u64;
         let most_blocks = profile.max_binding.min(profile.max_buffer) / layer_block;
         let fixed = weight_bytes + sizes(config.max_model_len, 0).activation_bytes(spec);
         let block_count = match config.num_kv_blocks {
@@ -259,7 +259,7 @@ impl Buffers {
         let apart = if apart { widths.intermediate } else { 0 };
         let mut kv = Vec::with_capacity(spec.layers.len());
         for layer in &spec.layers {
-            let bytes = sizes.block_count * BLOCK_TOKENS * layer.attn.kv_width() * config.kv_dtype.bytes();
+            let bytes = sizes.block_count * BLOCK_TOKENS * config.kv_dtype.row_bytes(&layer.attn);
             kv.push((storage("keys", bytes)?, storage("values", bytes)?));
         }
         let chunks = ceil_div(sizes.geometry.max_context, KV_CHUNK).next_power_of_two();

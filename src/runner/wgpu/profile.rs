@@ -46,6 +46,8 @@ pub enum Method {
 /// A step by kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepProfile {
+    /// What ran.
+    pub workload: Workload,
     /// Time of the step on the wall, submission and all; the median.
     pub whole: Duration,
     /// Where the shares come from.
@@ -102,6 +104,21 @@ pub(super) struct Prepared {
 const TRUSTED_SHARE: f64 = 0.15;
 
 impl WgpuRunner {
+    /// The workload as this runner can run it: what goes beyond its slots, the rows of a step or the context is left out. All
+    /// measurements do so by themselves.
+    pub fn fit(&self, workload: Workload) -> Workload {
+        let geometry = &self.sizes.geometry;
+        match workload {
+            Workload::Decode { rows, context } => Workload::Decode {
+                rows: rows.clamp(1, geometry.max_slots),
+                context: context.min(geometry.max_context.saturating_sub(ROOM)),
+            },
+            Workload::Prompt { tokens } => {
+                Workload::Prompt { tokens: tokens.clamp(1, geometry.max_rows.min(geometry.max_context)) }
+            }
+        }
+    }
+
     /// Times of a step, shortest first. Only for a runner that serves nobody, as all of these: slots and KV are overwritten.
     ///
     /// # Errors
@@ -118,19 +135,20 @@ impl WgpuRunner {
     /// # Errors
     /// The device was lost.
     pub fn profile(&mut self, workload: Workload, repeats: usize) -> Result<StepProfile> {
+        let workload = self.fit(workload);
         let step = &self.prepare(workload)?;
         self.gpu.times(&step.bundle, 1)?;
         let whole = self.median(step, &step.bundle, repeats)?;
         let by_stamps = self.by_timestamps(step, whole, repeats)?;
         if let Some(kernels) = by_stamps {
-            return Ok(StepProfile { whole, method: Method::Timestamps, kernels });
+            return Ok(StepProfile { workload, whole, method: Method::Timestamps, kernels });
         }
         let mut kernels = Vec::new();
         for (label, dispatches) in step.bundle.census() {
             let time = whole.saturating_sub(self.median(step, &step.bundle.without(label), repeats)?);
             kernels.push(KernelCost { label, dispatches, time });
         }
-        Ok(StepProfile { whole, method: Method::LeftOut, kernels })
+        Ok(StepProfile { workload, whole, method: Method::LeftOut, kernels })
     }
 
     /// Every kernel of a step by itself.
@@ -213,12 +231,28 @@ impl WgpuRunner {
 
     /// Records the step and puts what it reads on the device.
     pub(super) fn prepare(&mut self, workload: Workload) -> Result<Prepared> {
-        let (plan, shape) = match workload {
+        let (plan, shape) = match self.fit(workload) {
             Workload::Decode { rows, context } => self.decode_plan(rows, context),
-            Workload::Prompt { tokens } => self.prompt_plan(tokens),
+            Workload::Prompt { tokens } => self.prompt_plan(tokens, false),
         };
-        let slots = plan.new_slots.iter().zip(plan.decode.iter().map(|row| row.position)).map(start_of).collect();
-        self.inputs.build(&plan, &self.input_shape());
+        self.prepare_plan(&plan, shape)
+    }
+
+    /// [`prepare`](Self::prepare) for the first tokens of a prompt, as many of `tokens` as fit, all of whose rows want logits; and
+    /// how many there are.
+    pub(super) fn prepare_scored(&mut self, tokens: usize) -> Result<(usize, Prepared)> {
+        let tokens = match self.fit(Workload::Prompt { tokens }) {
+            Workload::Prompt { tokens } | Workload::Decode { rows: tokens, .. } => tokens,
+        };
+        let (plan, shape) = self.prompt_plan(tokens, true);
+        Ok((tokens, self.prepare_plan(&plan, shape)?))
+    }
+
+    fn prepare_plan(&mut self, plan: &StepPlan, shape: StepShape) -> Result<Prepared> {
+        let vocab_size = self.vocab_size as u32;
+        let openings = plan.new_slots.iter().zip(plan.decode.iter().map(|row| row.position));
+        let slots = openings.map(|(init, position)| start_of(init, position, init.slot.0 % vocab_size)).collect();
+        self.inputs.build(plan, &self.input_shape());
         let bucket = Bucket::of(&self.inputs, &self.sizes.geometry);
         let bundle = self.record(&bucket)?;
         self.gpu.write(self.buffers.inputs_buffer(), self.inputs.bytes());
@@ -258,9 +292,7 @@ impl WgpuRunner {
 
     fn decode_plan(&self, rows: usize, context: usize) -> (StepPlan, StepShape) {
         let mut plan = StepPlan { epoch: Epoch(0), steps: 1, ..Default::default() };
-        let rows = rows.clamp(1, self.sizes.geometry.max_slots);
-        // Room for some steps more.
-        let position = context.min(self.sizes.geometry.max_context.saturating_sub(ROOM)) as u32;
+        let position = context as u32;
         let blocks = (position / 16 + 4).min(self.sizes.table_stride as u32);
         for slot in 0..rows as u32 {
             self.open_slot(&mut plan, slot, slot * blocks, blocks);
@@ -269,9 +301,8 @@ impl WgpuRunner {
         (plan, StepShape::decode(rows, position as usize + 1))
     }
 
-    fn prompt_plan(&self, tokens: usize) -> (StepPlan, StepShape) {
+    fn prompt_plan(&self, tokens: usize, score: bool) -> (StepPlan, StepShape) {
         let mut plan = StepPlan { epoch: Epoch(0), steps: 1, ..Default::default() };
-        let tokens = tokens.clamp(1, self.sizes.geometry.max_rows.min(self.sizes.geometry.max_context));
         self.open_slot(&mut plan, 0, 0, tokens.div_ceil(16) as u32);
         plan.prefill_tokens = (0..tokens as u32).map(|token| token % self.vocab_size as u32).collect();
         plan.prefill.push(PrefillChunk {
@@ -280,17 +311,17 @@ impl WgpuRunner {
             start: 0,
             len: tokens as u32,
             last: true,
-            score: false,
+            score,
             next_token: None,
         });
         (plan, StepShape::prompt(tokens))
     }
 }
 
-/// The state of a slot that has come to a position.
-fn start_of((init, position): (&SlotInit, u32)) -> SeqState {
+/// The state of a slot that has come to a position. Slots get different tokens: one may be wrong where another is not.
+fn start_of(init: &SlotInit, position: u32, token: u32) -> SeqState {
     SeqState {
-        token: 0,
+        token,
         position,
         position_limit: init.position_limit,
         done: 0,

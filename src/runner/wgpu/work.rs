@@ -2,6 +2,7 @@
 //! Activations are left out of the bytes: they stay in a cache.
 
 use crate::base::DType;
+use crate::config::KvDtype;
 use crate::gpu::{Const, Dispatch, Variant};
 use crate::quant;
 use std::ops::Add;
@@ -69,12 +70,9 @@ pub(super) fn work(dispatch: &Dispatch, shape: &StepShape) -> Option<Work> {
         (_, Some(kv)) if variant.kernel == "attention" => {
             let number = |name| constant(variant, name);
             let (heads, kv_heads, head_dim) = (number("HEADS")?, number("KV_HEADS")?, number("HEAD_DIM")?);
-            let element = if kv == "f32" { 4 } else { 2 };
+            let head_bytes = kv.parse::<KvDtype>().ok()?.head_bytes(head_dim as usize) as u64;
             // Scores, and values by their weights.
-            Some(Work {
-                flops: 4 * heads * head_dim * shape.seen,
-                bytes: 2 * kv_heads * head_dim * element * shape.positions,
-            })
+            Some(Work { flops: 4 * heads * head_dim * shape.seen, bytes: 2 * kv_heads * head_bytes * shape.positions })
         }
         _ => None,
     }

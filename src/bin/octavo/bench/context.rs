@@ -14,8 +14,10 @@ Examples:
   octavo bench context --model M                       128 to 8192 tokens, as far as the model and memory reach
   octavo bench context --model M --out context.svg     and a picture
   octavo bench context --sequences 8 --most 2048       eight sequences of such contexts, with the shapes of SmolLM2
+  octavo bench context --kv-dtype q8_0                 with keys and values in eight bits
 
-The keys and values are whatever memory holds; the time does not depend on them.";
+Lengths double up to --most. Where the model or the memory ends before, the last line is the longest context that still fits, and a
+few tokens of room. The keys and values are whatever memory holds; the time does not depend on them.";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -25,7 +27,7 @@ pub struct Args {
     /// Sequences at once
     #[arg(long, value_name = "N", default_value_t = 1)]
     sequences: usize,
-    /// Longest context
+    /// Longest context, as far as the model and memory reach
     #[arg(long, value_name = "N", default_value_t = 8192)]
     most: usize,
     /// Measurements; the median is shown
@@ -51,12 +53,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
         )));
     }
     let files = args.model.open()?;
-    let mut runner = loaded::load(args.model.gpu()?, &files, most, 64)?;
-    let most = most.min(files.spec.max_position_embeddings);
-    let mut points = Vec::new();
-    let lengths = std::iter::successors(Some(SHORTEST), |length| Some(2 * length)).take_while(|length| *length <= most);
-    for context in lengths {
-        let times = runner.step_times(Workload::Decode { rows: sequences, context }, args.repeats)?;
+    let mut runner = loaded::load(args.model.gpu()?, &files, &args.model, most + loaded::ROOM, 64)?;
+    let mut points: Vec<(usize, (f64, f64, f64))> = Vec::new();
+    for asked in lengths(most) {
+        let workload = runner.fit(Workload::Decode { rows: sequences, context: asked });
+        let Workload::Decode { context, .. } = workload else { continue };
+        if points.last().is_some_and(|(longest, _)| context <= *longest) {
+            break;
+        }
+        let times = runner.step_times(workload, args.repeats)?;
         points.push((context, spread(times.iter().map(|time| time.as_secs_f64() * 1e3))));
     }
     let adapter = runner.info().adapter;
@@ -98,6 +103,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Success)
 }
 
+/// Twice as long each time, and at last `most`.
+fn lengths(most: usize) -> impl Iterator<Item = usize> {
+    let doubled = std::iter::successors(Some(SHORTEST), |length| Some(2 * length));
+    doubled.take_while(move |length| *length < most).chain([most])
+}
+
 /// Least squares through the points.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len().max(1) as f64;
@@ -110,6 +121,13 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn lengths_double_and_end_where_they_were_asked_to() {
+        assert_eq!(super::lengths(1000).collect::<Vec<_>>(), [128, 256, 512, 1000]);
+        assert_eq!(super::lengths(256).collect::<Vec<_>>(), [128, 256]);
+        assert_eq!(super::lengths(128).collect::<Vec<_>>(), [128]);
+    }
+
     #[test]
     fn the_slope_of_a_line_is_its_own() {
         assert_eq!(super::slope(&[(1.0, 5.0), (2.0, 7.0), (4.0, 11.0)]), 2.0);

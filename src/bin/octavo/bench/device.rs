@@ -48,7 +48,7 @@ impl Device {
     /// What loading a model says.
     pub fn load(args: &EngineArgs) -> Result<Self> {
         let files = ModelFiles::open(&locate_model(&args.model)?)?;
-        let config = EngineConfig::new(args.options()?, &files.spec)?;
+        let config = EngineConfig::new(args.options_of_runner()?, &files.spec)?;
         let mut bars = LoadBars::new();
         let runner = WgpuRunner::load(&files, &config, &mut |progress| bars.show(progress))?;
         let name = runner.info().adapter;

@@ -61,11 +61,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let noop = Gpu::noop(gpu.profile.clone());
     let mut lines = Vec::new();
     if !args.noop {
-        let mut runner = loaded::load(gpu, &files, 256, 64)?;
+        let mut runner = loaded::load(gpu, &files, &args.model, 256, 64)?;
         let name = runner.info().adapter;
         lines.push(encode(&mut runner, name, args)?);
     }
-    let mut runner = loaded::load(noop, &files, 256, 64)?;
+    let mut runner = loaded::load(noop, &files, &args.model, 256, 64)?;
     let mut line = encode(&mut runner, "nothing (noop)".into(), args)?;
     for steps in STEPS {
         let runs = (0..args.repeats.clamp(1, 20)).map(|_| whole_path(&mut runner, args.sequences, steps));

@@ -28,7 +28,7 @@ counted once; peak is the share of the device's multiply-adds (or of its reading
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Rows of a step; up to 16 decode, more are a prompt
+    /// Rows of a step; up to 16 decode, more are a prompt (as much of it as the model's context holds)
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 8, 128])]
     rows: Vec<usize>,
     /// Tokens before those that are decoded
@@ -57,6 +57,9 @@ struct Findings<'a> {
 #[derive(Serialize)]
 struct Line {
     rows: usize,
+    /// Tokens before those that are decoded; none where they are a prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<usize>,
     kernel: &'static str,
     variant: String,
     #[serde(skip)]
@@ -84,7 +87,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let files = args.model.open()?;
     let gpu = args.model.gpu()?;
     let peak = peak::measure(&gpu)?;
-    let mut runner = loaded::load(gpu, &files, most.max(args.context) + 64, most)?;
+    let mut runner = loaded::load(gpu, &files, &args.model, most.max(args.context) + loaded::ROOM, most)?;
     let mut shapes = product_candidates(&runner.gpu().profile);
     shapes.truncate(if args.variants { usize::MAX } else { 1 });
     let mut kernels = Vec::new();
@@ -93,11 +96,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
             true => Workload::Decode { rows, context: args.context },
             false => Workload::Prompt { tokens: rows },
         };
+        // A line says what ran, which is less than was asked where the model's context is short.
+        let workload = runner.fit(workload);
+        let (rows, context) = match workload {
+            Workload::Decode { rows, context } => (rows, Some(context)),
+            Workload::Prompt { tokens } => (tokens, None),
+        };
         for (index, &shape) in shapes.iter().enumerate() {
             runner.force_shape(shape);
             let times = runner.kernel_times(workload, args.repeats)?.into_iter();
             let shaped = times.filter(|kernel| index == 0 || kernel.variant.kernel.starts_with("matmul"));
-            kernels.extend(shaped.map(|kernel| line(rows, kernel, &peak)));
+            kernels.extend(shaped.map(|kernel| line((rows, context), kernel, &peak)));
         }
     }
     let adapter = runner.info().adapter;
@@ -109,7 +118,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Success)
 }
 
-fn line(rows: usize, kernel: KernelTime, peak: &Peak) -> Line {
+fn line((rows, context): (usize, Option<usize>), kernel: KernelTime, peak: &Peak) -> Line {
     let KernelTime { label, variant, grid, dispatches, times, work } = kernel;
     let milliseconds = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
     let median = milliseconds(times.get(times.len() / 2));
@@ -118,6 +127,7 @@ fn line(rows: usize, kernel: KernelTime, peak: &Peak) -> Line {
     let share = |gflops: f64, gbytes: f64| (gflops / peak.gflops).max(gbytes / peak.read_gbytes);
     Line {
         rows,
+        context,
         kernel: label,
         brief: brief(&variant),
         variant: variant.to_string(),
@@ -148,14 +158,17 @@ fn report(findings: &Findings<'_>) -> String {
         number(peak.byte_gops),
         number(peak.read_gbytes)
     );
-    let mut rows = 0;
-    let mut table = new_table();
-    for line in kernels {
-        if line.rows != rows && rows != 0 {
-            text.push_str(&format!("\n{rows} rows\n{table}"));
-            table = new_table();
-        }
-        rows = line.rows;
+    for lines in kernels.chunk_by(|one, next| (one.rows, one.context) == (next.rows, next.context)) {
+        text.push_str(&section(lines));
+    }
+    text
+}
+
+/// The kernels of one step.
+fn section(lines: &[Line]) -> String {
+    let mut table =
+        Table::new(&["kernel", "n", "us each", "ms all", "spread", "GFLOP/s", "GB/s", "peak", "grid", "variant"]);
+    for line in lines {
         let or_dash = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".into(), show);
         table.row(vec![
             line.kernel.into(),
@@ -170,10 +183,10 @@ fn report(findings: &Findings<'_>) -> String {
             line.brief.clone(),
         ]);
     }
-    text.push_str(&format!("\n{rows} rows\n{table}"));
-    text
-}
-
-fn new_table() -> Table {
-    Table::new(&["kernel", "n", "us each", "ms all", "spread", "GFLOP/s", "GB/s", "peak", "grid", "variant"])
+    let title = match lines.first() {
+        Some(Line { rows, context: Some(context), .. }) => format!("{rows} rows after {context} tokens"),
+        Some(Line { rows, .. }) => format!("{rows} rows of a prompt"),
+        None => String::new(),
+    };
+    format!("\n{title}\n{table}")
 }

@@ -3,7 +3,7 @@
 use super::stand_in;
 use crate::options::parse_dtype;
 use crate::progress::LoadBars;
-use octavo::config::{EngineConfig, EngineOptions};
+use octavo::config::{ContextChoice, EngineConfig, EngineOptions, KvDtype};
 use octavo::engine::locate_model;
 use octavo::error::Result;
 use octavo::gpu::device::ShaderMode;
@@ -20,6 +20,9 @@ pub struct ModelArgs {
     /// Without --model: the format of the matrices
     #[arg(long, value_name = "TYPE", default_value = "q4_1", conflicts_with = "model")]
     pub format: String,
+    /// How keys and values are stored
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = KvDtype::ALL.map(KvDtype::name))]
+    pub kv_dtype: String,
     /// GPU to use: part of its name, or its number in `octavo doctor`
     #[arg(long, value_name = "NAME|INDEX")]
     pub adapter: Option<String>,
@@ -47,21 +50,26 @@ impl ModelArgs {
     }
 }
 
-/// Loads `files` onto `gpu`, with room for `context` tokens (at most the model's own) and `rows` of them in a step.
+/// Loads `files` onto `gpu` as `args` say, with room for `context` tokens and `rows` of them in a step; for fewer tokens where the
+/// model ends before, or the memory.
 ///
 /// # Errors
 /// What loading a model says.
-pub fn load(gpu: Gpu, files: &ModelFiles, context: usize, rows: usize) -> Result<WgpuRunner> {
+pub fn load(gpu: Gpu, files: &ModelFiles, args: &ModelArgs, context: usize, rows: usize) -> Result<WgpuRunner> {
     let options = EngineOptions {
         max_model_len: Some(context.min(files.spec.max_position_embeddings)),
         max_num_batched_tokens: rows.max(SEQUENCES),
         max_num_seqs: SEQUENCES,
+        kv_dtype: args.kv_dtype.parse()?,
         ..EngineOptions::default()
     };
-    let config = EngineConfig::new(options, &files.spec)?;
+    let config = EngineConfig { context: ContextChoice::Model, ..EngineConfig::new(options, &files.spec)? };
     let mut bars = LoadBars::new();
     WgpuRunner::on_device(gpu, files, &config, &mut |progress| bars.show(progress))
 }
+
+/// Tokens that a measured sequence moves on by, at most.
+pub const ROOM: usize = 64;
 
 /// Sequences that these benches decode at most.
 pub const SEQUENCES: usize = 16;

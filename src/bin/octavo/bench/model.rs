@@ -94,7 +94,11 @@ struct Findings {
 
 #[derive(Serialize)]
 struct Profile {
+    /// Of the step that ran: no more than fit into one.
     rows: usize,
+    /// Tokens before those that are decoded; none where they are a prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<usize>,
     step_ms: f64,
     /// `timestamps` or `left out`.
     method: &'static str,
@@ -120,7 +124,7 @@ pub fn run(args: &BenchArgs, phase: Phase) -> Result<Outcome> {
         )));
     }
     let files = ModelFiles::open(&locate_model(&args.engine.model)?)?;
-    let config = EngineConfig::new(args.engine.options()?, &files.spec)?;
+    let config = EngineConfig::new(args.engine.options_of_runner()?, &files.spec)?;
     let mut bars = LoadBars::new();
     let mut runner = WgpuRunner::load(&files, &config, &mut |progress| bars.show(progress))?;
     drop(bars);
@@ -139,11 +143,11 @@ pub fn run(args: &BenchArgs, phase: Phase) -> Result<Outcome> {
     (findings.bench, findings.sequences, findings.prompt_tokens) = (phase, sequences, args.prompt_tokens);
     findings.tokens = tokens;
     if args.profile {
-        let (rows, workload) = match phase {
-            Phase::Prefill => (args.prompt_tokens, Workload::Prompt { tokens: args.prompt_tokens }),
-            _ => (sequences, Workload::Decode { rows: sequences, context: args.prompt_tokens }),
+        let workload = match phase {
+            Phase::Prefill => Workload::Prompt { tokens: args.prompt_tokens },
+            _ => Workload::Decode { rows: sequences, context: args.prompt_tokens },
         };
-        findings.profile = Some(profile_of(rows, &runner.profile(workload, repeats.max(5))?));
+        findings.profile = Some(profile_of(&runner.profile(workload, repeats.max(5))?));
     }
     let _reader = match args.json {
         true => output::write_json(&findings)?,
@@ -210,7 +214,7 @@ fn findings(
     }
 }
 
-fn profile_of(rows: usize, profile: &StepProfile) -> Profile {
+fn profile_of(profile: &StepProfile) -> Profile {
     let whole = profile.whole.as_secs_f64();
     let share = |kernel: &octavo::runner::wgpu::KernelCost| Share {
         kernel: kernel.label,
@@ -218,8 +222,13 @@ fn profile_of(rows: usize, profile: &StepProfile) -> Profile {
         ms: kernel.time.as_secs_f64() * 1e3,
         share: kernel.time.as_secs_f64() / whole,
     };
+    let (rows, context) = match profile.workload {
+        Workload::Decode { rows, context } => (rows, Some(context)),
+        Workload::Prompt { tokens } => (tokens, None),
+    };
     Profile {
         rows,
+        context,
         step_ms: whole * 1e3,
         method: match profile.method {
             Method::Timestamps => "timestamps",
@@ -257,7 +266,11 @@ fn report(findings: &Findings) -> String {
             "timestamps" => "timestamps around each dispatch",
             _ => "what it saves to leave a kernel out",
         };
-        text.push_str(&format!("\none step of {} rows: {:.2} ms; by {how}\n{table}", profile.rows, profile.step_ms));
+        let what = match profile.context {
+            Some(context) => format!("{} rows after {context} tokens", profile.rows),
+            None => format!("{} rows of a prompt", profile.rows),
+        };
+        text.push_str(&format!("\none step of {what}: {:.2} ms; by {how}\n{table}", profile.step_ms));
     }
     text
 }

@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         )));
     }
     let files = ModelFiles::open(&locate_model(&args.engine.model)?)?;
-    let config = EngineConfig::new(args.engine.options()?, &files.spec)?;
+    let config = EngineConfig::new(args.engine.options_of_runner()?, &files.spec)?;
     let mut bars = LoadBars::new();
     let mut runner = WgpuRunner::load(&files, &config, &mut |progress| bars.show(progress))?;
     drop(bars);

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Examples:
   octavo bench start --model M                                     with the shaders that the driver has kept
+  octavo bench start --model M --warm-up load                      with everything prepared before the first request
   MESA_SHADER_CACHE_DISABLE=true octavo bench start --model M --repeats 1
                                                                    as on a new machine, with Mesa's drivers
 
