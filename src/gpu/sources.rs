@@ -41,6 +41,8 @@ static SOURCES: &[(&str, &str)] = embed![
     "lib/own_rows.wgsl",
     "lib/rng.wgsl",
     "lib/routes.wgsl",
+    "lib/sample_draws.wgsl",
+    "lib/sample_filters.wgsl",
     "lib/sample_params.wgsl",
     "lib/scale_word.wgsl",
     "lib/seq_state.wgsl",
