@@ -31,14 +31,6 @@ impl Guide {
         word >> (token % 32) & 1 == 1
     }
 
-    /// Whether the output may end here.
-    fn may_end(&mut self) -> Result<bool> {
-        if self.matcher.is_stopped() {
-            return self.stopped_well().map(|()| true);
-        }
-        self.matcher.is_accepting().map_err(|error| self.failure(&error))
-    }
-
     /// An error unless the matcher stopped because the grammar is at its end.
     fn stopped_well(&self) -> Result<()> {
         if self.matcher.stop_reason().is_ok() && !self.matcher.is_error() {
@@ -99,6 +91,16 @@ impl TokenGuide for Guide {
         self.position += 1;
         self.only_end_may_follow = false;
         Ok(())
+    }
+
+    fn may_end(&mut self) -> Result<bool> {
+        if self.ended {
+            return Ok(true);
+        }
+        if self.matcher.is_stopped() {
+            return self.stopped_well().map(|()| true);
+        }
+        self.matcher.is_accepting().map_err(|error| self.failure(&error))
     }
 
     fn is_done(&self) -> bool {

@@ -113,6 +113,7 @@ fn end_tokens_come_together_and_only_where_the_output_may_end() {
         let mask = mask(vocabulary, guide);
         let set: Vec<bool> = vocabulary.end_tokens.iter().map(|end| is_set(&mask, *end)).collect();
         assert!(set.iter().all(|end| *end == set[0]), "the end tokens must come together");
+        assert_eq!(guide.may_end().unwrap(), set[0]);
         set[0]
     };
     assert_eq!(vocabulary.end_tokens.len(), 2);
