@@ -46,14 +46,18 @@ fn draw(row: Row, state: SeqState, uniform: f32, lane: u32) -> Drawn {
         return Drawn(draw_unfiltered(row, uniform * total, lane), DROPPED_KEY + 1u, UNFILTERED);
     }
     let lowest = min_p_key(row, state.min_p);
-    let candidates = gather_candidates(row, lane);
+    // A few more where that is all it takes.
+    let ranks = select(SORTED_RANKS, max(SORTED_RANKS, state.top_k), state.top_k <= MOST_RANKS);
+    let candidates = gather_candidates(row, ranks, lane);
     let decided = decide(state, lowest, candidates, total, lane);
     if decided != 0u {
         return Drawn(draw_sorted(decided, candidates.count, uniform, lane), decided, SORTED);
     }
     let key = searched_threshold(row, state, lowest, lane);
-    let wanted = uniform * mass_from(row, key, lane);
-    return Drawn(draw_within(row, key, 0u, row.limit, wanted, lane), key, SEARCHED);
+    let share = share_of(0u, row.limit, lane);
+    let mass = share_mass(row, key, share);
+    let wanted = uniform * reduce_add(mass, lane);
+    return Drawn(draw_within(row, key, share, mass, wanted, lane), key, SEARCHED);
 }
 
 @compute @workgroup_size(WG_X, WG_Y, WG_Z)
@@ -76,7 +80,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let scored = entry.z != NONE;
     let draws = !scored && state.temperature > 0.0;
     let raw_at = workgroup.x * params.logits_stride;
-    var row = Row(raw_at, workgroup.x * params.block_count, params.vocab_size, DROPPED, 1.0);
+    var row = Row(raw_at, workgroup.x * params.partials_stride, params.vocab_size, DROPPED, 1.0);
     if !scored {
         row.limit = min(params.vocab_size, state.token_limit);
         row.at = select(raw_at, params.processed_at + workgroup.x * params.processed_stride, has_rules(state));

@@ -38,24 +38,37 @@ fn find_owner(mass: f32, wanted: f32, lane: u32) {
     workgroupBarrier();
 }
 
-// Draws among the tokens from `begin` to `end` at or above `key`: the first at which the mass exceeds `wanted`, by the same rule.
-// Lanes own neighbouring tokens.
-fn draw_within(row: Row, key: u32, begin: u32, end: u32, wanted: f32, lane: u32) -> u32 {
-    let share = (end - begin + WG_X - 1u) / WG_X;
-    let own_begin = begin + lane * share;
-    let own_end = min(own_begin + share, end);
+// The neighbouring tokens that a lane owns, of those from `begin` to `end`.
+struct Share {
+    begin: u32,
+    end: u32,
+}
+
+fn share_of(begin: u32, end: u32, lane: u32) -> Share {
+    let length = (end - begin + WG_X - 1u) / WG_X;
+    return Share(begin + lane * length, min(begin + (lane + 1u) * length, end));
+}
+
+// Mass of its tokens at or above `key`.
+fn share_mass(row: Row, key: u32, share: Share) -> f32 {
     var mass = 0.0;
-    for (var i = own_begin; i < own_end; i++) {
+    for (var i = share.begin; i < share.end; i++) {
         let logit = logit_of(row, i);
         if sortable(logit) >= key {
             mass += weight(row, logit);
         }
     }
+    return mass;
+}
+
+// Draws among the tokens at or above `key` of all lanes' shares, whose masses are known: the first at which the mass exceeds
+// `wanted`, by the same rule.
+fn draw_within(row: Row, key: u32, share: Share, mass: f32, wanted: f32, lane: u32) -> u32 {
     find_owner(mass, wanted, lane);
     if lane == owner_lane {
         let rest = wanted - mass_before;
         var sum = 0.0;
-        for (var i = own_begin; i < own_end; i++) {
+        for (var i = share.begin; i < share.end; i++) {
             let logit = logit_of(row, i);
             if sortable(logit) >= key {
                 let next = sum + weight(row, logit);
@@ -97,7 +110,9 @@ fn draw_unfiltered(row: Row, wanted: f32, lane: u32) -> u32 {
         sum = next;
     }
     let begin = block * VOCAB_BLOCK;
-    return draw_within(row, DROPPED_KEY + 1u, begin, min(begin + VOCAB_BLOCK, row.limit), rest - before, lane);
+    let own = share_of(begin, min(begin + VOCAB_BLOCK, row.limit), lane);
+    let mass_of_own = share_mass(row, DROPPED_KEY + 1u, own);
+    return draw_within(row, DROPPED_KEY + 1u, own, mass_of_own, rest - before, lane);
 }
 
 // Draws among the sorted candidates at or above `key`, of which there are `count`.

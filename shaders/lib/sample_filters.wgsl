@@ -1,55 +1,10 @@
 //! Which tokens survive a request's filters, as the smallest key that does: tokens survive in the order min-p, top-k, top-p, and each
 //! rule keeps those at or above some logit. Where the likeliest few decide, they are gathered and sorted; else that logit is
-//! searched among all. Reads `logits`, `partials` and `params` of the kernel.
-//! use lib/seq_state lib/sample_params lib/candidates
+//! searched among all. Reads `partials` and `params` of the kernel.
+//! use lib/seq_state lib/sample_row lib/candidates lib/key_search
 
 var<workgroup> candidate_mass: array<f32, CANDIDATES>;
 var<workgroup> threshold_key: u32;
-
-// One wanted row.
-struct Row {
-    at: u32,                   // first logit, after the rules of the request
-    partials_at: u32,
-    limit: u32,                // tokens that may come are below
-    largest: f32,
-    inverse_temperature: f32,
-}
-
-// DROPPED if the token may not come.
-fn logit_of(row: Row, token: u32) -> f32 {
-    return logits[row.at + token];
-}
-
-fn weight(row: Row, logit: f32) -> f32 {
-    return exp((logit - row.largest) * row.inverse_temperature);
-}
-
-// The logit of a key, up to the sign of zero.
-fn value_of(key: u32) -> f32 {
-    return bitcast<f32>(select(~key, key ^ 0x80000000u, (key & 0x80000000u) != 0u));
-}
-
-// Number of tokens at or above `key`.
-fn count_from(row: Row, key: u32, lane: u32) -> u32 {
-    var count = 0u;
-    for (var i = lane; i < row.limit; i += WG_X) {
-        count += select(0u, 1u, sortable(logit_of(row, i)) >= key);
-    }
-    // Exact in f32: a vocabulary is far below 2^24.
-    return u32(reduce_add(f32(count), lane));
-}
-
-// Mass of the tokens at or above `key`, which is above DROPPED_KEY.
-fn mass_from(row: Row, key: u32, lane: u32) -> f32 {
-    var mass = 0.0;
-    for (var i = lane; i < row.limit; i += WG_X) {
-        let logit = logit_of(row, i);
-        if sortable(logit) >= key {
-            mass += weight(row, logit);
-        }
-    }
-    return reduce_add(mass, lane);
-}
 
 // The smallest key that survives min-p: weight >= min_p as a bound on the logit. Without min-p that of any token that may come.
 fn min_p_key(row: Row, min_p: f32) -> u32 {
@@ -119,10 +74,10 @@ fn gather_from(row: Row, bound: u32, by_group: bool, lane: u32) -> u32 {
     return sort_gathered(lane);
 }
 
-// The likeliest tokens, with their masses: SORTED_RANKS of them at least, if so many may come.
-fn gather_candidates(row: Row, lane: u32) -> Candidates {
+// The likeliest tokens, with their masses: at least `ranks` of them, if so many may come.
+fn gather_candidates(row: Row, ranks: u32, lane: u32) -> Candidates {
     let by_group = params.block_count * GROUP_COUNT >= 2u * WG_X;
-    let nth = nth_of_lanes(largest_of_lane(row, by_group, lane), SORTED_RANKS, lane);
+    let nth = nth_of_lanes(largest_of_lane(row, by_group, lane), ranks, lane);
     let bound = max(nth, DROPPED_KEY + 1u);
     let count = gather_from(row, bound, by_group, lane);
     if count <= CANDIDATES {
@@ -191,33 +146,12 @@ fn decide(state: SeqState, min_p_bound: u32, candidates: Candidates, total: f32,
 fn searched_threshold(row: Row, state: SeqState, min_p_bound: u32, lane: u32) -> u32 {
     let highest = sortable(row.largest);
     var lowest = min_p_bound;
-    if state.top_k > 0u && state.top_k < params.vocab_size && count_from(row, lowest, lane) > state.top_k {
-        // The largest key that at least top_k tokens reach; ties with the k-th stay.
-        var low = lowest;
-        var high = highest;
-        while low < high {
-            let middle = low + (high - low) / 2u + 1u;
-            if count_from(row, middle, lane) >= state.top_k {
-                low = middle;
-            } else {
-                high = middle - 1u;
-            }
-        }
-        lowest = low;
+    if state.top_k > 0u && state.top_k < params.vocab_size {
+        // Ties with the last of them stay.
+        lowest = key_reached_by(row, lowest, highest, BY_NUMBER, f32(state.top_k), lane);
     }
     if state.top_p < 1.0 {
-        let enough = state.top_p * mass_from(row, lowest, lane);
-        var low = lowest;
-        var high = highest;
-        while low < high {
-            let middle = low + (high - low) / 2u;
-            if mass_from(row, middle + 1u, lane) < enough {
-                high = middle;
-            } else {
-                low = middle + 1u;
-            }
-        }
-        lowest = low;
+        lowest = key_reached_by(row, lowest, highest, BY_MASS, state.top_p, lane);
     }
     return lowest;
 }
