@@ -6,8 +6,8 @@
 
 const BINS: u32 = 256u;
 const BIN_BITS: u32 = 8u;
-// A mass of one, in units of a bin's high word. With room for more tokens of mass one than any vocabulary has, 2^19, the low word
-// leaves out less than a float does.
+// A mass of one, in units of a bin's high word: 2^19 tokens of mass one fit, more than any vocabulary has, and with the low word a
+// token is rounded to 2^-45.
 const ONE: f32 = 8192.0;
 const LOW_WORD: f32 = 4294967296.0;
 
