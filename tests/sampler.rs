@@ -146,6 +146,33 @@ fn few_survivors_are_sorted_and_many_are_searched() {
     }
 }
 
+/// Searches at their ends: more wanted than may come, a share that one token has, one that all but the last token have.
+#[test]
+fn searches_hold_at_both_ends() {
+    const VOCAB: usize = 5000;
+    let wide = SamplingParams { temperature: 100.0, ..Default::default() };
+    let filters = [
+        SamplingParams { top_k: 1500, ..wide.clone() },
+        SamplingParams { top_k: 1000, ..wide.clone() },
+        SamplingParams { top_k: 999, top_p: 0.9999, ..wide.clone() },
+        SamplingParams { top_p: 0.9999, ..wide.clone() },
+        SamplingParams { top_k: 1500, top_p: 0.0001, ..wide.clone() },
+        SamplingParams { top_k: 500, min_p: 0.9, ..wide },
+    ];
+    let lists = SamplingLists { allowed: Some((0..4000).step_by(4).collect()), ..Default::default() };
+    for (name, gpu) in devices() {
+        let rows = filters.iter().zip(0..).map(|(params, seed)| full_row(params, &lists, &[1], &[2], seed)).collect();
+        // Of both signs, so that keys span nearly all there are.
+        let logits = distinct_logits(VOCAB, 3);
+        assert!(logits.iter().any(|logit| *logit > 1.0) && logits.iter().any(|logit| *logit < -1.0));
+        let case = Case { name: "ends".into(), logits: vec![logits], rows };
+        let outputs = sampler::run(&Rig::new(&gpu), &case).unwrap();
+        let kept: Vec<usize> = (0..filters.len()).map(|row| sampler::drawn_from(&case, &outputs, row).len()).collect();
+        assert_eq!(kept[..2], [1000, 1000], "{name}");
+        sampler::sample(&Rig::new(&gpu), &case).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
 /// A row that is not finite, and one whose request leaves nothing, fail alone: their neighbours get the bits that they get alone.
 #[test]
 fn rows_without_a_token_fail_alone() {
