@@ -65,36 +65,45 @@ fn the_device_draws_from_the_recorded_distributions() {
     }
 }
 
+/// Draws of one dispatch, each at a position of its own.
+const BATCH: u32 = 8192;
+
 #[test]
 fn draws_follow_the_recorded_distributions() {
-    let asked: Option<u64> = std::env::var("OCTAVO_TEST_DRAWS").ok().map(|text| text.parse().expect("a number"));
+    let asked: Option<u32> = std::env::var("OCTAVO_TEST_DRAWS").ok().map(|text| text.parse().expect("a number"));
     let only = std::env::var("OCTAVO_TEST_CASE").unwrap_or_default();
     let cases: Vec<Recorded> = sampling_cases::all().into_iter().filter(|case| case.name.contains(&only)).collect();
     for (name, gpu) in devices() {
         let rig = &Rig::new(&gpu);
         let mut least = (1.0, "");
-        for case in &cases {
-            let (batch, usual) = match (slow(&name), case.logits.len() > 1000) {
-                (false, false) => (800, 800),
-                (true, false) => (400, 40),
-                (false, true) => (64, 32),
-                (true, true) => (16, 2),
+        for (case, index) in cases.iter().zip(0..) {
+            let usual = match (slow(&name), case.logits.len() > 1000) {
+                (false, false) => 2000,
+                (true, false) => 400,
+                (false, true) => 200,
+                (true, true) => 20,
             };
             // One token needs few draws.
             let draws = asked.filter(|_| case.distribution.len() > 1).unwrap_or(usual);
+            let began = std::time::Instant::now();
             let mut counts = vec![0; case.logits.len()];
-            let mut rows = Case { name: case.name.clone(), logits: vec![case.logits.clone()], rows: Vec::new() };
-            for first in (0..draws).step_by(batch) {
-                // One seed a row, as many sequences would have them.
-                let seeds = first..draws.min(first + batch as u64);
-                rows.rows = seeds.map(|seed| row_of(case, seed << 20 | 5)).collect();
-                for token in sampler::draws(rig, &rows).unwrap_or_else(|e| panic!("{name}, {}: {e}", case.name)) {
+            for first in (0..draws).step_by(BATCH as usize) {
+                // Each dispatch has a seed of its own, as sequences would have them.
+                let row = row_of(case, u64::from(first) << 20 | index);
+                let batch = Case { name: case.name.clone(), logits: vec![case.logits.clone()], rows: vec![row] };
+                let positions = 1000..999 + (draws - first).min(BATCH);
+                for token in
+                    sampler::draws(rig, &batch, positions).unwrap_or_else(|e| panic!("{name}, {}: {e}", case.name))
+                {
                     counts[token as usize] += 1;
                 }
             }
             let p = chi_square::p_value(&counts, &case.distribution);
             let p = p.unwrap_or_else(|e| panic!("{name}, {}: {e}", case.name));
             assert!(p > chi_square::LEAST_P, "{name}, {}: p = {p:e}", case.name);
+            if asked.is_some() {
+                println!("{name}: {}: {draws} draws in {:.1?}, p = {p:.5}", case.name, began.elapsed());
+            }
             if p < least.0 {
                 least = (p, &case.name);
             }
@@ -116,6 +125,8 @@ fn few_survivors_are_sorted_and_many_are_searched() {
         (SamplingParams { top_k: VOCAB as u32, ..drawn.clone() }, Path::Unfiltered),
         (SamplingParams { top_k: 64, ..drawn.clone() }, Path::Sorted),
         (SamplingParams { top_k: 40, top_p: 0.95, min_p: 0.001, ..wide.clone() }, Path::Sorted),
+        (SamplingParams { top_k: 100, ..drawn.clone() }, Path::Sorted),
+        (SamplingParams { top_k: 101, ..drawn.clone() }, Path::Searched),
         (SamplingParams { top_k: 300, ..drawn.clone() }, Path::Searched),
         (SamplingParams { top_k: 300, min_p: 0.2, ..drawn.clone() }, Path::Sorted),
         (SamplingParams { top_p: 0.6, ..drawn.clone() }, Path::Sorted),
@@ -131,6 +142,33 @@ fn few_survivors_are_sorted_and_many_are_searched() {
         for ((params, path), sampled) in cases.iter().zip(&outputs.sampled) {
             assert_eq!(sampled.path(), Some(*path), "{name}: {params:?}");
         }
+        sampler::sample(&Rig::new(&gpu), &case).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
+/// Searches at their ends: more wanted than may come, a share that one token has, one that all but the last token have.
+#[test]
+fn searches_hold_at_both_ends() {
+    const VOCAB: usize = 5000;
+    let wide = SamplingParams { temperature: 100.0, ..Default::default() };
+    let filters = [
+        SamplingParams { top_k: 1500, ..wide.clone() },
+        SamplingParams { top_k: 1000, ..wide.clone() },
+        SamplingParams { top_k: 999, top_p: 0.9999, ..wide.clone() },
+        SamplingParams { top_p: 0.9999, ..wide.clone() },
+        SamplingParams { top_k: 1500, top_p: 0.0001, ..wide.clone() },
+        SamplingParams { top_k: 500, min_p: 0.9, ..wide },
+    ];
+    let lists = SamplingLists { allowed: Some((0..4000).step_by(4).collect()), ..Default::default() };
+    for (name, gpu) in devices() {
+        let rows = filters.iter().zip(0..).map(|(params, seed)| full_row(params, &lists, &[1], &[2], seed)).collect();
+        // Of both signs, so that keys span nearly all there are.
+        let logits = distinct_logits(VOCAB, 3);
+        assert!(logits.iter().any(|logit| *logit > 1.0) && logits.iter().any(|logit| *logit < -1.0));
+        let case = Case { name: "ends".into(), logits: vec![logits], rows };
+        let outputs = sampler::run(&Rig::new(&gpu), &case).unwrap();
+        let kept: Vec<usize> = (0..filters.len()).map(|row| sampler::drawn_from(&case, &outputs, row).len()).collect();
+        assert_eq!(kept[..2], [1000, 1000], "{name}");
         sampler::sample(&Rig::new(&gpu), &case).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
 }

@@ -237,7 +237,7 @@ fn structures_have_the_same_layout_on_both_sides() {
             kernel,
             sample::SampleParams,
             "SampleParams",
-            [vocab_size, logits_stride, processed_at, processed_stride, block_count, first_sample]
+            [vocab_size, logits_stride, processed_at, processed_stride, block_count, first_sample, partials_stride]
         );
     }
     same_layout!("norm", norm::NormParams, "NormParams", [width, eps, first_sample]);

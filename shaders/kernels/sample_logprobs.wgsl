@@ -1,6 +1,6 @@
 //! kernel sample_logprobs
 //! slot reduce
-//! use lib/step_inputs lib/seq_state lib/sample_params lib/candidates
+//! use lib/step_inputs lib/seq_state lib/sample_params lib/candidates lib/key_search
 // Third pass, one workgroup a wanted row that reports log-probabilities: the token's rank by the model's own logits, and the
 // likeliest tokens, or all. Entries of (token, logit) stand behind the samples; the host makes log-probabilities of them.
 
@@ -75,20 +75,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         if sort_gathered(lane) > CANDIDATES {
             // So many equal ones that they have to be searched: the largest key that `count` tokens reach,
-            var low = bound;
-            var high = 0xffffffffu;
-            while low < high {
-                let middle = low + (high - low) / 2u + 1u;
-                if count_before(at, middle - 1u, 0u, lane) >= count {
-                    low = middle;
-                } else {
-                    high = middle - 1u;
-                }
-            }
-            bound = low;
+            let row = Row(at, 0u, params.vocab_size, 0.0, 1.0);
+            bound = key_reached_by(row, bound, 0xffffffffu, BY_NUMBER, f32(count), lane);
             // and, of the tokens at it, the first ids that fill up the count.
-            low = 0u;
-            high = params.vocab_size;
+            var low = 0u;
+            var high = params.vocab_size;
             while low < high {
                 let middle = low + (high - low) / 2u;
                 if count_before(at, bound, middle, lane) >= count {

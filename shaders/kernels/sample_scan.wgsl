@@ -160,7 +160,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let begin = workgroup.x * VOCAB_BLOCK;
     let end = min(begin + VOCAB_BLOCK, params.vocab_size);
     let limit = select(min(end, slots[slot].token_limit), end, scored);
-    let partial = workgroup.y * params.block_count + workgroup.x;
+    let partial = workgroup.y * params.partials_stride + workgroup.x;
     if lane == 0u {
         atomicStore(&first_token, NONE);
         atomicStore(&bad, 0u);

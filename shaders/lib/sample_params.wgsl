@@ -7,8 +7,8 @@ struct SampleParams {
     processed_stride: u32,
     block_count: u32,     // blocks of the vocabulary
     first_sample: u32,    // row 0 of the logits buffer
-    reserved_a: u32,
-    reserved_b: u32,
+    partials_stride: u32, // from what the first pass reports of one row to the next: block_count, or 0 where rows share it
+    reserved: u32,
 }
 
 // A block of the vocabulary falls into groups: every GROUP_COUNT-th token is of the same one. Of each the first pass reports the

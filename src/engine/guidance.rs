@@ -78,6 +78,10 @@ fn look_ahead(
         if let Some(allowed) = &rules.allowed {
             mask.iter_mut().zip(allowed).for_each(|(word, allowed)| *word &= allowed);
             if mask.iter().all(|word| *word == 0) {
+                // The end is no token that the list must name: it is the grammar that says where an output may end.
+                if guide.may_end()? {
+                    return Ok(Outlook::Done);
+                }
                 return Err(Error::config("none of the allowed_token_ids is a token that may come next"));
             }
         }

@@ -13,6 +13,9 @@ pub const PARTIAL_BYTES: usize = 4 * (8 + VOCAB_BLOCK / 16);
 
 /// The likeliest tokens that are sorted out of all for certain; filters that keep no more take the short way.
 const SORTED_RANKS: u32 = 64;
+/// The same for a larger top-k, as long as the largest of each lane tell: 128 lanes have to, and so many of them let about twice
+/// as many tokens through.
+const MOST_RANKS: u32 = 100;
 /// Tokens that there is room for while they are sorted: ties, and what the bound of the ranks lets through besides.
 const CANDIDATES: u32 = 384;
 
@@ -32,8 +35,10 @@ pub struct SampleParams {
     pub block_count: u32,
     /// Sample of row 0.
     pub first_sample: u32,
+    /// From what the scan reports of one row to the next: `block_count`, or 0 where rows share it.
+    pub partials_stride: u32,
     /// Keeps the size a multiple of 16 bytes.
-    pub reserved: [u32; 2],
+    pub reserved: u32,
 }
 
 /// What the device reports for a wanted row.
@@ -112,9 +117,9 @@ fn row_pass_lanes(vocab_size: usize, profile: &Profile) -> u32 {
     // Enough that the largest of each are a sample of the likeliest tokens; on software adapters every eight lanes more cost
     // a visit at each barrier.
     let mut lanes = if profile.kind == DeviceKind::Cpu { 128 } else { 256 };
-    // A search reads the vocabulary some seventy times, and lavapipe ends all loops of an invocation after 65,535 rounds
-    // together, without a word.
-    while vocab_size * 70 / lanes as usize > 60_000 && lanes < profile.max_invocations.min(512) {
+    // With all searches a row reads the vocabulary up to 26 times, and lavapipe ends all loops of an invocation after 65,535
+    // rounds together, without a word.
+    while vocab_size * 26 / lanes as usize > 55_000 && lanes < profile.max_invocations.min(512) {
         lanes *= 2;
     }
     lanes
@@ -126,7 +131,11 @@ pub fn pick_variant(vocab_size: usize, profile: &Profile) -> Variant {
     Variant {
         kernel: "sample_pick",
         slots: vec![("reduce", profile.reduce_slot(lanes))],
-        consts: vec![("CANDIDATES", Const::U32(CANDIDATES)), ("SORTED_RANKS", Const::U32(SORTED_RANKS))],
+        consts: vec![
+            ("CANDIDATES", Const::U32(CANDIDATES)),
+            ("SORTED_RANKS", Const::U32(SORTED_RANKS)),
+            ("MOST_RANKS", Const::U32(MOST_RANKS)),
+        ],
         workgroup: [lanes, 1, 1],
     }
 }
@@ -159,12 +168,12 @@ pub fn scan_variants_for_tests(profile: &Profile) -> Vec<Variant> {
 
 /// Two sizes of vocabularies.
 pub fn pick_variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    [49_152, 262_144].map(|vocab_size| pick_variant(vocab_size, profile)).to_vec()
+    [49_152, 1 << 20].map(|vocab_size| pick_variant(vocab_size, profile)).to_vec()
 }
 
 /// Two sizes of vocabularies.
 pub fn logprobs_variants_for_tests(profile: &Profile) -> Vec<Variant> {
-    [49_152, 262_144].map(|vocab_size| logprobs_variant(vocab_size, profile)).to_vec()
+    [49_152, 1 << 20].map(|vocab_size| logprobs_variant(vocab_size, profile)).to_vec()
 }
 
 #[cfg(test)]

@@ -34,6 +34,12 @@ pub trait TokenGuide: Send {
     /// It may not come here; the guide is where it was.
     fn accept(&mut self, token: TokenId) -> Result<()>;
 
+    /// Whether the output may end here.
+    ///
+    /// # Errors
+    /// Finding out goes beyond a limit.
+    fn may_end(&mut self) -> Result<bool>;
+
     /// Whether the output is complete and nothing but its end may follow.
     fn is_done(&self) -> bool;
 

@@ -58,7 +58,8 @@ pub struct SamplingParams {
     pub frequency_penalty: f32,
     /// Added to the logits of these tokens. Beyond -100 and 100 it counts as these; -100 as good as forbids a token.
     pub logit_bias: BTreeMap<TokenId, f32>,
-    /// If given, no other token is sampled; at least one.
+    /// If given, no other token is sampled; at least one. Where a constraint lets the output end and none of them may follow, it ends,
+    /// whether or not they have an end token.
     pub allowed_token_ids: Option<Vec<TokenId>>,
     /// Texts that the output must not contain, tokenised with and without a space before them; at most [`MAX_BAD_WORDS`]. What is
     /// forbidden is the run of tokens: other tokens that spell the same may come.

@@ -2,11 +2,19 @@
 //! log-probabilities that a submission has.
 
 use super::plan::{MaskRow, StepPlan, TableUpdate};
+use super::queue::Urgency;
 use super::sequence::{SeqState, Sequence};
 use super::step::Room;
 use super::{FinishReason, NewSequence, SchedEvent, Scheduler};
 use crate::base::{SeqId, TokenId};
 use crate::sampling::row::{NO_LOGPROBS, logprob_entries};
+
+/// Who has the first claim on the room for log-probabilities, and on how many entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogprobClaim {
+    by: Urgency,
+    entries: u32,
+}
 
 impl Scheduler {
     /// The next token of a [guided](crate::sampling::SamplingRow::is_guided) sequence may be sampled: its mask is there. It stays
@@ -112,22 +120,48 @@ impl Scheduler {
         sequence.sampling.is_guided() || sequence.sampling.logprobs != NO_LOGPROBS
     }
 
+    /// Begins a plan's account of log-probabilities.
+    pub(super) fn open_logprob_room(&mut self) {
+        self.logprob_room = self.capacity.logprob_entries;
+        let sequences = &self.sequences;
+        let waits = |seq| sequences.get(&seq).is_some_and(|sequence| matches!(sequence.state, SeqState::Prefill(_)));
+        // Otherwise it ended, or lost its place.
+        self.logprob_claim = self.logprob_claim.filter(|claim| waits(claim.by.seq));
+    }
+
+    /// Entries that a row may still take. Rows that decode are planned before prompts, and new ones join all the time: without
+    /// the claim they could leave a prompt too little room for ever.
+    pub(super) fn logprob_room_for(&self, urgency: Urgency) -> u32 {
+        match self.logprob_claim {
+            Some(claim) if claim.by < urgency => self.logprob_room.saturating_sub(claim.entries),
+            _ => self.logprob_room,
+        }
+    }
+
     /// Of the next `len` known tokens of `sequence`, up to its last known one or not, how many this submission can take, given what
-    /// sampling waits for and what room is left for log-probabilities. Books the room.
+    /// sampling waits for and what room is left for log-probabilities. Books the room, and what it lacks for a single token.
     pub(super) fn fit_chunk(&mut self, seq: SeqId, len: usize) -> usize {
         let sequence = self.sequence(seq);
-        let (per_score, per_sample) = (self.score_entries(sequence), self.sample_entries(sequence));
-        let room = self.logprob_room;
-        let mut len = match room.checked_div(per_score) {
+        let (by, per_score, per_sample) =
+            (sequence.urgency, self.score_entries(sequence), self.sample_entries(sequence));
+        let room = self.logprob_room_for(by);
+        let samples = |len: usize| sequence.computed + len == sequence.tokens.len() && sequence.remaining() > 0;
+        let entries = |len: usize| len as u32 * per_score + if samples(len) { per_sample } else { 0 };
+        let mut fits = match room.checked_div(per_score) {
             Some(most) => len.min(most as usize),
             None => len,
         };
-        let samples = |len: usize| sequence.computed + len == sequence.tokens.len() && sequence.remaining() > 0;
-        let entries = |len: usize| len as u32 * per_score + if samples(len) { per_sample } else { 0 };
-        if len > 0 && samples(len) && (!sequence.ready || entries(len) > room) {
-            len -= 1;
+        if fits > 0 && samples(fits) && (!sequence.ready || entries(fits) > room) {
+            fits -= 1;
         }
-        self.logprob_room = room - entries(len);
-        len
+        let lacks_room = len > 0 && entries(1) > room && (sequence.ready || !samples(1));
+        let claim = LogprobClaim { by, entries: entries(1) };
+        self.logprob_room -= entries(fits);
+        if fits > 0 {
+            self.logprob_claim = self.logprob_claim.filter(|claim| claim.by != by);
+        } else if lacks_room && self.logprob_claim.is_none_or(|other| by <= other.by) {
+            self.logprob_claim = Some(claim);
+        }
+        fits
     }
 }

@@ -2,6 +2,7 @@
 //! admit), `step` (schedule), `blocks`, `preemption`, `commit`, `control` (pause, reset, device loss).
 
 use super::event::SchedEvent;
+use super::guided::LogprobClaim;
 use super::plan::{BlockSave, TableUpdate};
 use super::queue::{Urgency, WaitingQueue};
 use super::sequence::{Awaits, SeqState, Sequence};
@@ -61,6 +62,8 @@ pub struct Scheduler {
     pub(super) stuck: bool,
     /// Entries of log-probabilities that the plan being made may still ask for.
     pub(super) logprob_room: u32,
+    /// The most urgent prompt that went without such room, until it gets it.
+    pub(super) logprob_claim: Option<LogprobClaim>,
     /// Results in a row that brought nothing new.
     pub(super) idle_results: u32,
     pub(super) totals: Totals,
@@ -147,6 +150,7 @@ impl Scheduler {
             unready: 0,
             stuck: false,
             logprob_room: 0,
+            logprob_claim: None,
             idle_results: 0,
             totals: Totals::default(),
             kv_log: None,

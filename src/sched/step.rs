@@ -36,7 +36,7 @@ impl Scheduler {
         }
         let split = self.config.policy == Policy::PhaseSplit;
         let preemptions = self.totals.preemptions;
-        self.logprob_room = self.capacity.logprob_entries;
+        self.open_logprob_room();
         let mut budget = self.config.max_num_batched_tokens;
         let mut short = false;
         if !split || self.owed || self.lacks_blocks() {
@@ -93,7 +93,7 @@ impl Scheduler {
                 continue;
             }
             let entries = self.sample_entries(sequence);
-            if !sequence.ready || entries > self.logprob_room {
+            if !sequence.ready || entries > self.logprob_room_for(urgency) {
                 continue;
             }
             let position = sequence.computed;

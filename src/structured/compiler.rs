@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::sampling::guide::{GuideCompiler, TokenGuide};
 use crate::sampling::{Constraint, Grammar, Whitespace};
 use crate::text::Tokenizer;
-use llguidance::Matcher;
 use llguidance::api::TopLevelGrammar;
 use std::sync::{Arc, OnceLock};
 
@@ -46,7 +45,10 @@ impl GrammarCompiler {
         let vocabulary = self.vocabulary()?;
         let grammar = grammar(constraint, whitespace)?;
         let parser = vocabulary.factory.create_parser(grammar).map_err(|error| refusal(&error))?;
-        let mut guide = Guide::new(Arc::clone(&vocabulary), Matcher::new(Ok(parser)));
+        let mut guide = Guide::new(Arc::clone(&vocabulary), parser);
+        if matches!(constraint, Constraint::Regex(_) | Constraint::Choice(_)) {
+            guide = guide.with_kept_masks();
+        }
         // A grammar that nothing satisfies shows here, before the request takes a place.
         let mut mask = vec![0; self.vocab_size.div_ceil(32)];
         if !guide.is_done() {

@@ -1,20 +1,27 @@
 //! A compiled grammar at one place of one output. No two guides share state that changes, so what one request does
 //! cannot be seen by another, not even through a cache or a limit.
 
+use super::kept_masks::KeptMasks;
 use super::vocabulary::Vocabulary;
 use crate::base::TokenId;
 use crate::error::{Error, Result};
 use crate::sampling::guide::TokenGuide;
-use llguidance::Matcher;
+use llguidance::TokenParser;
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Follows one output through its grammar.
 ///
-/// Invariants: `position` tokens were accepted, the last of them an end token if `ended`. The matcher has all of them but
+/// Invariants: `position` tokens were accepted, the last of them an end token if `ended`. The parser has all of them but
 /// the end token, unless the grammar itself names it.
 pub(super) struct Guide {
     vocabulary: Arc<Vocabulary>,
-    matcher: Matcher,
+    parser: TokenParser,
+    /// Of a grammar that is a single expression.
+    masks: Option<Arc<KeptMasks>>,
+    /// Why the parser can be asked nothing any more.
+    broken: Option<String>,
     position: usize,
     ended: bool,
     /// Whether the mask of this place, if it was asked for, has end tokens only.
@@ -22,8 +29,17 @@ pub(super) struct Guide {
 }
 
 impl Guide {
-    pub(super) fn new(vocabulary: Arc<Vocabulary>, matcher: Matcher) -> Self {
-        Self { vocabulary, matcher, position: 0, ended: false, only_end_may_follow: false }
+    pub(super) fn new(vocabulary: Arc<Vocabulary>, mut parser: TokenParser) -> Self {
+        parser.start_without_prompt();
+        Self { vocabulary, parser, masks: None, broken: None, position: 0, ended: false, only_end_may_follow: false }
+    }
+
+    /// The same guide of a grammar that is a single expression.
+    pub(super) fn with_kept_masks(mut self) -> Self {
+        let masks = Arc::new(KeptMasks::new(Arc::clone(&self.parser.bias_computer)));
+        self.parser.bias_computer = masks.clone();
+        self.masks = Some(masks);
+        self
     }
 
     fn is_known(&self, token: TokenId) -> bool {
@@ -31,25 +47,39 @@ impl Guide {
         word >> (token % 32) & 1 == 1
     }
 
-    /// Whether the output may end here.
-    fn may_end(&mut self) -> Result<bool> {
-        if self.matcher.is_stopped() {
-            return self.stopped_well().map(|()| true);
+    /// Asks the parser. What goes wrong there, a panic included, goes wrong for good.
+    fn ask<T, E: Display>(
+        &mut self,
+        question: impl FnOnce(&mut TokenParser) -> std::result::Result<T, E>,
+    ) -> Result<T> {
+        if let Some(message) = &self.broken {
+            return Err(self.failure(message));
         }
-        self.matcher.is_accepting().map_err(|error| self.failure(&error))
+        let message = match catch_unwind(AssertUnwindSafe(|| question(&mut self.parser))) {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => first_line(&error),
+            Err(_) => "the library stopped at a defect".to_owned(),
+        };
+        let failure = self.failure(&message);
+        self.broken = Some(message);
+        Err(failure)
     }
 
-    /// An error unless the matcher stopped because the grammar is at its end.
+    fn is_stopped(&self) -> bool {
+        self.broken.is_some() || self.parser.stopped()
+    }
+
+    /// An error unless the parser stopped because the grammar is at its end.
     fn stopped_well(&self) -> Result<()> {
-        if self.matcher.stop_reason().is_ok() && !self.matcher.is_error() {
+        if self.parser.stop_reason().is_ok() && self.broken.is_none() {
             return Ok(());
         }
-        let message = self.matcher.get_error().unwrap_or_else(|| self.matcher.stop_reason().to_string());
-        Err(self.failure(&message))
+        let message = self.broken.clone().or_else(|| self.parser.error_message());
+        Err(self.failure(&message.unwrap_or_else(|| self.parser.stop_reason().to_string())))
     }
 
     /// An error of the library as one of ours, which names the place.
-    fn failure(&self, message: &impl std::fmt::Display) -> Error {
+    fn failure(&self, message: &impl Display) -> Error {
         let (position, message) = (self.position, first_line(message));
         if message.starts_with("NoExtensionBias") {
             return nothing_may_follow(position);
@@ -66,10 +96,12 @@ impl TokenGuide for Guide {
         if self.ended {
             return Err(Error::config(format!("the output has ended after {} tokens", self.position - 1)));
         }
-        if self.matcher.is_stopped() {
+        let allowed = if self.is_stopped() {
             self.stopped_well()?;
-        }
-        let allowed = self.matcher.compute_mask_or_eos().map_err(|error| self.failure(&error))?;
+            self.parser.token_env.tok_trie().eos_token_set()
+        } else {
+            self.ask(TokenParser::compute_mask)?
+        };
         let mut count = 0;
         for ((mask, allowed), known) in mask.iter_mut().zip(allowed.as_slice()).zip(&self.vocabulary.known) {
             *mask = allowed & known;
@@ -91,18 +123,30 @@ impl TokenGuide for Guide {
         if self.vocabulary.end_tokens.contains(&token) && self.may_end()? {
             self.ended = true;
         } else {
-            let taken = self.matcher.try_consume_tokens(&[token]).map_err(|error| self.failure(&error))?;
-            if taken == 0 {
+            if !self.ask(|parser| parser.validate_token(token))? {
                 return Err(refused(self.position));
             }
+            // It says how many tokens to take back, which is for libraries that repair outputs.
+            self.ask(|parser| parser.consume_token(token))?;
+            self.ask(TokenParser::check_stop)?;
         }
         self.position += 1;
         self.only_end_may_follow = false;
         Ok(())
     }
 
+    fn may_end(&mut self) -> Result<bool> {
+        if self.ended {
+            return Ok(true);
+        }
+        if self.is_stopped() {
+            return self.stopped_well().map(|()| true);
+        }
+        self.ask(|parser| Ok::<_, Error>(parser.is_accepting()))
+    }
+
     fn is_done(&self) -> bool {
-        self.ended || self.only_end_may_follow || (self.matcher.is_stopped() && self.stopped_well().is_ok())
+        self.ended || self.only_end_may_follow || (self.is_stopped() && self.stopped_well().is_ok())
     }
 
     fn rollback(&mut self, tokens: usize) -> Result<()> {
@@ -112,8 +156,8 @@ impl TokenGuide for Guide {
         if tokens == 0 {
             return Ok(());
         }
-        let of_matcher = if self.ended { tokens - 1 } else { tokens };
-        self.matcher.rollback(of_matcher).map_err(|error| self.failure(&error))?;
+        let of_parser = if self.ended { tokens - 1 } else { tokens };
+        self.ask(|parser| parser.rollback(of_parser))?;
         self.ended = false;
         self.only_end_may_follow = false;
         self.position -= tokens;
@@ -121,7 +165,20 @@ impl TokenGuide for Guide {
     }
 
     fn fork(&self) -> Box<dyn TokenGuide> {
-        Box::new(Self { vocabulary: Arc::clone(&self.vocabulary), matcher: self.matcher.deep_clone(), ..*self })
+        let mut parser = self.parser.deep_clone();
+        let masks = self.masks.as_ref().map(|masks| Arc::new(masks.fork()));
+        if let Some(masks) = &masks {
+            parser.bias_computer = masks.clone();
+        }
+        Box::new(Self {
+            vocabulary: Arc::clone(&self.vocabulary),
+            parser,
+            masks,
+            broken: self.broken.clone(),
+            position: self.position,
+            ended: self.ended,
+            only_end_may_follow: self.only_end_may_follow,
+        })
     }
 }
 
@@ -133,7 +190,7 @@ fn nothing_may_follow(position: usize) -> Error {
 }
 
 /// What matters of the library's messages, which go on with its state and with lists of what there is.
-pub(super) fn first_line(message: &impl std::fmt::Display) -> String {
+pub(super) fn first_line(message: &impl Display) -> String {
     const MOST_CHARACTERS: usize = 200;
     let message = message.to_string();
     let line = message.lines().next().unwrap_or_default().trim();

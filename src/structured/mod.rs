@@ -66,6 +66,7 @@ mod choice;
 mod compiler;
 mod gbnf;
 mod guide;
+mod kept_masks;
 mod lark;
 pub mod limits;
 mod regex;

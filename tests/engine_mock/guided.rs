@@ -13,6 +13,8 @@ enum Line {
     Open,
     /// Only this may come.
     Only(TokenId),
+    /// The output may end, or go on with this.
+    End(TokenId),
     /// The output is complete.
     Done,
     Fail,
@@ -35,7 +37,7 @@ impl TokenGuide for Script {
     fn fill_mask(&mut self, mask: &mut [u32]) -> octavo::error::Result<()> {
         match self.line() {
             Line::Open => mask.fill(u32::MAX),
-            Line::Only(token) => octavo::sampling::lists::fill_mask(mask, &[token]),
+            Line::Only(token) | Line::End(token) => octavo::sampling::lists::fill_mask(mask, &[token]),
             Line::Fail => return Err(Error::config("nothing may come next")),
             Line::Panic => panic!("a script may panic"),
             Line::Done => unreachable!("nobody asks for a mask after the end"),
@@ -46,6 +48,10 @@ impl TokenGuide for Script {
     fn accept(&mut self, token: TokenId) -> octavo::error::Result<()> {
         self.accepted.push(token);
         Ok(())
+    }
+
+    fn may_end(&mut self) -> octavo::error::Result<bool> {
+        Ok(matches!(self.line(), Line::Done | Line::End(_)))
     }
 
     fn is_done(&self) -> bool {
@@ -201,6 +207,27 @@ fn an_end_token_ends_a_guided_output_even_if_others_would_go_on() {
     let params = SamplingParams { ignore_eos: true, ..follow(0, 20) };
     let output = engine.generate(Request::new(prompt(1, 5), params)).unwrap().wait().unwrap();
     assert_eq!((output.token_ids.len(), output.finish_reason), (2, FinishReason::Stop));
+}
+
+#[test]
+fn where_nothing_allowed_may_follow_the_output_ends_if_it_may() {
+    let mock = mock();
+    let prompt = prompt(1, 5);
+    let wanted = expected(&mock, &prompt, &SamplingParams::greedy(3));
+    // All tokens are allowed but one, and the end is not among them.
+    let missing = (3..).find(|token| !wanted.contains(token)).unwrap();
+    let allowed = (0..mock.capacity.vocab_size).filter(|token| ![missing, EOS].contains(token));
+    let lines = |last| [vec![Line::Open; 3], vec![last]].concat();
+    let engine = guided_engine(&mock, vec![lines(Line::End(missing)), lines(Line::Only(missing))], None);
+    let run = |script| {
+        let params = follow(script, 20).allowed_token_ids(allowed.clone());
+        engine.generate(Request::new(prompt.clone(), params)).unwrap().wait()
+    };
+    let output = run(0).unwrap();
+    assert_eq!((output.token_ids, output.finish_reason), (wanted, FinishReason::Stop));
+    let error = run(1).unwrap_err().to_string();
+    assert_eq!(error, "output token 3: none of the allowed_token_ids is a token that may come next");
+    assert_all_free(&engine);
 }
 
 #[test]

@@ -83,6 +83,30 @@ fn a_fork_goes_its_own_way() {
     assert!(two.accept(token("a")).is_ok());
 }
 
+/// Masks of expressions are kept by states, and each fork numbers the states that it reaches in its own order.
+#[test]
+fn forks_that_part_keep_masks_of_their_own() {
+    let constraint = Constraint::Regex("(a{1,9}b|b{1,9}a|[0-9]{3})*".into());
+    let vocabulary = tiny();
+    let tokens = |text: &str| vocabulary.tokenizer.encode(text, false).unwrap();
+    let start = guide(vocabulary, &constraint);
+    let texts = ["a", "b", "1"].map(|letter| format!("{}{}", letter.repeat(3), "ab1234".repeat(2)));
+    let mut forks: Vec<_> = texts.iter().map(|_| start.fork()).collect();
+    let mut fresh: Vec<_> = texts.iter().map(|_| guide(vocabulary, &constraint)).collect();
+    let mut compared = 0;
+    for at in 0..texts[0].len() {
+        for ((text, fork), fresh) in texts.iter().zip(&mut forks).zip(&mut fresh) {
+            let token = tokens(&text[at..=at])[0];
+            if fork.accept(token).is_ok() {
+                fresh.accept(token).unwrap();
+                assert!(place(vocabulary, &mut **fork) == place(vocabulary, &mut **fresh), "{text} at {at}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 20, "{compared}");
+}
+
 #[test]
 fn a_mask_allows_exactly_what_is_accepted() {
     let vocabulary = tiny();
@@ -113,6 +137,7 @@ fn end_tokens_come_together_and_only_where_the_output_may_end() {
         let mask = mask(vocabulary, guide);
         let set: Vec<bool> = vocabulary.end_tokens.iter().map(|end| is_set(&mask, *end)).collect();
         assert!(set.iter().all(|end| *end == set[0]), "the end tokens must come together");
+        assert_eq!(guide.may_end().unwrap(), set[0]);
         set[0]
     };
     assert_eq!(vocabulary.end_tokens.len(), 2);

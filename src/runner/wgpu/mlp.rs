@@ -17,6 +17,7 @@ use crate::model::spec::{Activation, MlpKind, TensorRole};
 use crate::weights::pack::Arrangement;
 
 /// Ready to record.
+#[expect(clippy::large_enum_variant, reason = "there is one for each layer, and it stays where it is")]
 pub(super) enum Mlp {
     /// All of it for every token.
     Dense { inner: Inner, down: Down },

@@ -84,7 +84,8 @@ impl WgpuRunner {
                 processed_stride: logits_stride(spec.vocab_size) as u32,
                 block_count: spec.vocab_size.div_ceil(VOCAB_BLOCK) as u32,
                 first_sample: (round * sizes.logit_rows) as u32,
-                reserved: [0; 2],
+                partials_stride: spec.vocab_size.div_ceil(VOCAB_BLOCK) as u32,
+                reserved: 0,
             };
             sample.push(loader.params(bytemuck::bytes_of(&params))?);
         }

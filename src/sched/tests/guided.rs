@@ -206,3 +206,31 @@ fn a_scored_prompt_is_cut_where_its_logprobs_have_no_room() {
     rig.drain();
     assert_eq!(rig.tokens(seq), alone(&prompt(0, 50), 2));
 }
+
+#[test]
+fn a_prompt_with_many_logprobs_is_not_passed_over_for_ever() {
+    let mut options = MockOptions::default();
+    let vocab_size = options.capacity.vocab_size;
+    options.capacity.logprob_entries = 2 * vocab_size;
+    let mut rig = Rig::with(config(), 64, options);
+    // Its last prompt token takes all the room: one vocabulary for the score, one for what is sampled.
+    let mut new = NewSequence { score: true, ..request(prompt(0, 4), 3) };
+    (new.sampling.prompt_logprobs, new.sampling.logprobs) = (ALL_LOGPROBS, ALL_LOGPROBS);
+    let greedy = rig.accept(new);
+    // Others that want one vocabulary a token come all the time, and each overlaps the next.
+    let mut others = Vec::new();
+    let mut steps = 0;
+    while rig.reason(greedy).is_none() {
+        let mut new = request(prompt(100 + steps, 2), 6);
+        new.sampling.logprobs = ALL_LOGPROBS;
+        others.push(rig.accept(new));
+        rig.step();
+        steps += 1;
+        assert!(steps < 40, "{:?} of {} others went before", rig.tokens(greedy), others.len());
+    }
+    assert_eq!(rig.tokens(greedy), alone(&prompt(0, 4), 3));
+    rig.drain();
+    for (index, seq) in others.into_iter().enumerate() {
+        assert_eq!(rig.tokens(seq), alone(&prompt(100 + index as u32, 2), 6));
+    }
+}

@@ -48,6 +48,9 @@ pub struct Args {
 /// Tokens at the beginning and at the end that are looked at by themselves.
 const WINDOW: usize = 100;
 
+/// Words that an expression can count within its limit of size.
+const MOST_COUNTED: usize = 1200;
+
 /// A constraint and a text that fits it.
 struct Case {
     name: &'static str,
@@ -166,6 +169,7 @@ fn cases(tokens: usize) -> Vec<Case> {
     });
     let schema = json!({"type": "array", "items": of_row});
     let prose = words(7, tokens * 2).join(" ");
+    let counted = words(7, (tokens * 2).min(MOST_COUNTED)).join(" ") + ".";
     let array = json!(rows).to_string();
     let case = |name, constraint, text| Case { name, constraint, text };
     vec![
@@ -178,6 +182,12 @@ fn cases(tokens: usize) -> Vec<Case> {
         ),
         case("one long string", Constraint::JsonSchema(json!({"type": "string"})), json!(prose).to_string()),
         case("words, by an expression", Constraint::Regex("[a-z]{1,12}( [a-z]{1,12})*\\.".into()), prose + "."),
+        // Which comes to no state twice.
+        case(
+            "the same, counted",
+            Constraint::Regex(format!("[a-z]{{1,12}}( [a-z]{{1,12}}){{0,{MOST_COUNTED}}}\\.")),
+            counted,
+        ),
     ]
 }
 

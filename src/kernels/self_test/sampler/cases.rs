@@ -57,12 +57,20 @@ fn row(params: &SamplingParams, seed: u64) -> Row {
     Row { sampling, limit: 14, ..plain_row(params, seed, 9 + seed as u32 % 7) }
 }
 
-/// Every kind of sampling over one row of a large vocabulary, and a score of its last token. A search goes through it some
-/// seventy times, which is where software adapters lose count.
+/// Every kind of sampling over one row of a large vocabulary, and a score of its last token. Searches go through it many times,
+/// which is where software adapters lose count.
 pub fn large_vocabulary(vocab_size: usize) -> Case {
     let mut rows: Vec<Row> = (1..).zip(&kinds()).map(|(seed, (_, params))| row(params, seed << 33 | seed)).collect();
     rows.push(Row { scored: Some(vocab_size as u32 - 1), ..rows[0].clone() });
     Case { name: format!("{vocab_size} tokens"), logits: vec![distinct_logits(vocab_size, 6)], rows }
+}
+
+/// A large vocabulary of equal logits, so that all filters and log-probabilities are searched.
+pub fn large_and_level(vocab_size: usize) -> Case {
+    let params = SamplingParams { temperature: 1.0, top_k: 200, top_p: 0.5, ..Default::default() };
+    let params = SamplingParams { logprobs: Some(TopLogprobs::Most(5)), ..params };
+    let rows = vec![row(&params, 1)];
+    Case { name: format!("{vocab_size} equal tokens"), logits: vec![vec![0.5; vocab_size]], rows }
 }
 
 const VOCAB: usize = 1500;
