@@ -1,5 +1,5 @@
 //! kernel attention
-//! slot kv reduce rows_out of_lane
+//! slot kv reduce rows_out of_lane queries
 //! use lib/step_inputs lib/chunk lib/math
 // Causal attention over paged KV for a tile of queries of one sequence: QUERIES rows times HEADS_PER_TILE of the query heads
 // that share a key and value head. KV positions are taken in chunks of KV_CHUNK, counted from position 0.
@@ -13,7 +13,6 @@
 
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> tables: array<u32>;
-@group(0) @binding(3) var<storage, read> qkv: array<vec4<f32>>;
 
 const OCTETS: u32 = HEAD_DIM / 8u;
 const QUADS: u32 = HEAD_DIM / 4u;
@@ -58,6 +57,22 @@ fn round_of(first: u32) -> u32 {
     return first / WG_X * WG_X;
 }
 
+alias Keys = array<Octet, POSITIONS>;
+alias Products = array<vec4<f32>, TILE * POSITIONS>;
+
+// Adds the products of octet `octet` of each query with that of each key.
+fn add_products(products: ptr<function, Products>, keys_of: ptr<function, Keys>, tile: Tile, octet: u32) {
+    for (var member = 0u; member < TILE; member++) {
+        // Queries that a short tile lacks read its last one: past it the buffer may end.
+        let row = tile.first_row + min(member / HEADS_PER_TILE, tile.query_count - 1u);
+        let query = query_octet(row * QKV_STRIDE + query_head(tile, member) * QUADS + 2u * octet);
+        for (var p = 0u; p < POSITIONS; p++) {
+            let product = &(*products)[member * POSITIONS + p];
+            *product = fma(query.high, (*keys_of)[p].high, fma(query.low, (*keys_of)[p].low, *product));
+        }
+    }
+}
+
 // scores[member][j] = scale * query . key, POSITIONS positions a lane at a time, for positions `first` to `length` of the chunk.
 fn score_chunk(tile: Tile, start: u32, first: u32, length: u32, lane: u32) {
     for (var round = round_of(first) + lane; round < length; round += POSITIONS * WG_X) {
@@ -66,23 +81,24 @@ fn score_chunk(tile: Tile, start: u32, first: u32, length: u32, lane: u32) {
             // Positions that are not there, or not seen, read one that is.
             entries[p] = kv_entry(tile, start + clamp(round + p * WG_X, first, length - 1u));
         }
-        var products: array<vec4<f32>, TILE * POSITIONS>;
-        for (var o = 0u; o < OCTETS; o++) {
-            var keys_of: array<Octet, POSITIONS>;
+        var products: Products;
+        for (var pair = 0u; pair < OCTETS / 2u; pair++) {
+            var even: Keys;
+            var odd: Keys;
             for (var p = 0u; p < POSITIONS; p++) {
-                keys_of[p] = key_octet(entries[p], o);
+                let both = key_octets(entries[p], pair);
+                even[p] = both[0];
+                odd[p] = both[1];
             }
-            for (var member = 0u; member < TILE; member++) {
-                // Queries that a short tile lacks read its last one: past it the buffer may end.
-                let row = tile.first_row + min(member / HEADS_PER_TILE, tile.query_count - 1u);
-                let q = row * QKV_STRIDE + query_head(tile, member) * QUADS + 2u * o;
-                let low = qkv[q];
-                let high = qkv[q + 1u];
-                for (var p = 0u; p < POSITIONS; p++) {
-                    let product = &products[member * POSITIONS + p];
-                    *product = fma(high, keys_of[p].high, fma(low, keys_of[p].low, *product));
-                }
+            add_products(&products, &even, tile, 2u * pair);
+            add_products(&products, &odd, tile, 2u * pair + 1u);
+        }
+        if OCTETS % 2u == 1u {
+            var last: Keys;
+            for (var p = 0u; p < POSITIONS; p++) {
+                last[p] = key_octet(entries[p], OCTETS - 1u);
             }
+            add_products(&products, &last, tile, OCTETS - 1u);
         }
         for (var p = 0u; p < POSITIONS; p++) {
             let j = round + p * WG_X;

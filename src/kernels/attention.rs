@@ -1,6 +1,6 @@
 //! Causal attention over paged KV: one kernel for prompt tiles and decode rows. Twin: `reference/attention.rs`.
 
-use super::{Form, KvDtype};
+use super::{Form, KvDtype, weights};
 use crate::base::KV_CHUNK;
 use crate::gpu::profile::BASELINE_SHARED_BYTES;
 use crate::gpu::{Const, DeviceKind, Profile, Variant};
@@ -121,10 +121,16 @@ pub fn variant(spec: &Spec, mode: Mode, form: Form, profile: &Profile) -> Varian
     let row_batch = if software { row_batch(members) } else { 1 };
     let reduce = profile.reduce_slot(lanes);
     let spread = software && reduce == "subgroup" && lanes == 8 && spec.head_dim.is_multiple_of(64);
+    let wide = weights::reads_wide(profile);
+    let kv = match spec.kv {
+        KvDtype::F16 if wide && spec.head_dim.is_multiple_of(16) => "f16_wide",
+        kv => kv.name(),
+    };
     Variant {
         kernel: "attention",
         slots: vec![
-            ("kv", spec.kv.name()),
+            ("kv", kv),
+            ("queries", if wide { "wide" } else { "narrow" }),
             ("reduce", reduce),
             ("rows_out", form.slot()),
             ("of_lane", if spread { "subgroup" } else { "none" }),

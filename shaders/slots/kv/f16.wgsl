@@ -1,9 +1,8 @@
-//! Keys and values as f16, two to a word.
+//! use lib/octet
+// Keys and values as f16, two to a word.
 
 @group(0) @binding(4) var<storage, read> keys: array<vec4<u32>>;
 @group(0) @binding(5) var<storage, read> values: array<vec4<u32>>;
-
-struct Octet { low: vec4<f32>, high: vec4<f32> }
 
 fn unpacked(words: vec4<u32>) -> Octet {
     return Octet(
@@ -14,6 +13,10 @@ fn unpacked(words: vec4<u32>) -> Octet {
 
 fn key_octet(entry: u32, octet: u32) -> Octet {
     return unpacked(keys[entry * (HEAD_DIM / 8u) + octet]);
+}
+
+fn key_octets(entry: u32, pair: u32) -> array<Octet, 2> {
+    return array(key_octet(entry, 2u * pair), key_octet(entry, 2u * pair + 1u));
 }
 
 fn value_octet(entry: u32, octet: u32) -> Octet {

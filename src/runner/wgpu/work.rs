@@ -61,7 +61,7 @@ pub(super) fn work(dispatch: &Dispatch, shape: &StepShape) -> Option<Work> {
             let weights = dispatch.bytes_of("codes") / (4 * code_words) * 32;
             let bytes = ["codes", "scales", "bits"].map(|plane| dispatch.bytes_of(plane)).iter().sum();
             let rows = match slot(variant, "batch")? {
-                "rows" => shape.rows,
+                "rows" | "listed" => shape.rows,
                 "samples" => shape.samples,
                 _ => return None,
             };
@@ -70,6 +70,7 @@ pub(super) fn work(dispatch: &Dispatch, shape: &StepShape) -> Option<Work> {
         (_, Some(kv)) if variant.kernel == "attention" => {
             let number = |name| constant(variant, name);
             let (heads, kv_heads, head_dim) = (number("HEADS")?, number("KV_HEADS")?, number("HEAD_DIM")?);
+            let kv = kv.trim_end_matches("_wide");
             let head_bytes = kv.parse::<KvDtype>().ok()?.head_bytes(head_dim as usize) as u64;
             // Scores, and values by their weights.
             Some(Work { flops: 4 * heads * head_dim * shape.seen, bytes: 2 * kv_heads * head_bytes * shape.positions })
