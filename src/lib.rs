@@ -103,6 +103,7 @@
 //!
 //! # Environment
 //!
+//! Two variables are read by the library itself; `octavo --help` lists those that only the program reads.
 //! `OCTAVO_DISABLE` names device features to leave unused (`f16,int64,subgroups,timestamps,matrix`), to see a strong device do what a
 //! weak one would. `OCTAVO_SHADER_DIR` reads the WGSL from a folder instead of the copy in the program.
 

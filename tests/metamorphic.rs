@@ -272,7 +272,9 @@ fn kv_of_other_widths_is_as_steady() {
 /// Products of whole numbers, of a dense model and of experts.
 #[test]
 fn quantised_weights_are_as_steady() {
-    for (model, dtype) in [("tiny-llama", DType::Q4_1), ("tiny-qwen3-moe", DType::Q8_0)] {
+    for (model, dtype) in
+        [("tiny-llama", DType::Q4_1), ("tiny-llama3-rope", DType::Q4_1), ("tiny-qwen3-moe", DType::Q8_0)]
+    {
         let files = ModelFiles::open(&golden::path(model)).unwrap();
         let context = files.spec.max_position_embeddings.min(CONTEXT);
         let load = |activations, binding_limit| {
@@ -405,6 +407,8 @@ fn the_dispatches_of_a_step_are_counted() {
     for (model, per_layer, besides) in [
         ("tiny-llama", 8, 0),
         ("tiny-mistral", 8, 0),
+        // Heads in whole groups of rows come from their product.
+        ("tiny-llama3-rope", 7, 0),
         ("tiny-qwen3", 8, 0),
         ("tiny-phi3", 8, 0),
         // The positions.
@@ -426,6 +430,7 @@ fn the_dispatches_of_a_step_are_counted() {
     // Quantised weights: products leave their rows for the next ones, norms and all but for that before the first layer.
     for (model, dtype, per_layer, besides) in [
         ("tiny-llama", DType::Q4_1, 6, 1),
+        ("tiny-llama3-rope", DType::Q4_1, 5, 1),
         ("tiny-qwen3", DType::Q8_0, 6, 1),
         ("tiny-phi3", DType::Q4_0, 6, 1),
         // A plane of high bits takes the binding that the weight of the next norm would need.

@@ -146,7 +146,7 @@ fn few_survivors_are_sorted_and_many_are_searched() {
     }
 }
 
-/// Searches at their ends: more wanted than may come, a share that one token has, one that all but the last token have.
+/// Searches at their ends: more wanted than may come, a share that one token has, one that all but the last tokens have.
 #[test]
 fn searches_hold_at_both_ends() {
     const VOCAB: usize = 5000;
@@ -156,6 +156,8 @@ fn searches_hold_at_both_ends() {
         SamplingParams { top_k: 1000, ..wide.clone() },
         SamplingParams { top_k: 999, top_p: 0.9999, ..wide.clone() },
         SamplingParams { top_p: 0.9999, ..wide.clone() },
+        // The last of a thousand nearly equal ones goes.
+        SamplingParams { top_p: 0.9985, ..wide.clone() },
         SamplingParams { top_k: 1500, top_p: 0.0001, ..wide.clone() },
         SamplingParams { top_k: 500, min_p: 0.9, ..wide },
     ];
@@ -169,6 +171,7 @@ fn searches_hold_at_both_ends() {
         let outputs = sampler::run(&Rig::new(&gpu), &case).unwrap();
         let kept: Vec<usize> = (0..filters.len()).map(|row| sampler::drawn_from(&case, &outputs, row).len()).collect();
         assert_eq!(kept[..2], [1000, 1000], "{name}");
+        assert!((990..1000).contains(&kept[4]), "{name}: {}", kept[4]);
         sampler::sample(&Rig::new(&gpu), &case).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
 }

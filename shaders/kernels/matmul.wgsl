@@ -73,7 +73,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
     }
     if NORMED {
-        if SEGMENT_LANES > 1u {
+        // Only the first lanes along segments finish.
+        if SEGMENT_LANES > 1u && local.y == 0u {
             add_squares(batch);
         }
         for (var t = 0u; t < TILE; t++) {

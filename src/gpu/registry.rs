@@ -111,7 +111,9 @@ impl Registry {
         let linked = shader::link(variant)?;
         let reflection = reflect::reflect(&linked).map_err(|error| error.context(variant))?;
         let label = variant.to_string();
-        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        // Whatever goes wrong here is this pipeline's failure and not the device's: others may do without it.
+        let filters = [wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation];
+        let scopes = filters.map(|filter| self.device.push_error_scope(filter));
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(&label),
             source: wgpu::ShaderSource::Wgsl(linked.source.as_str().into()),
@@ -145,7 +147,15 @@ impl Registry {
             },
             cache: self.kept.get().map(|kept| &kept.raw),
         });
-        match pollster::block_on(scope.pop()) {
+        // Scopes close in the opposite order.
+        let mut failure = None;
+        for scope in scopes.into_iter().rev() {
+            failure = pollster::block_on(scope.pop()).or(failure);
+        }
+        match failure {
+            Some(wgpu::Error::OutOfMemory { .. }) => {
+                Err(Error::memory(format!("{label}: no memory left to compile it")))
+            }
             Some(error) => Err(Error::bug(format!("{label}: {error}"))),
             None => Ok(Pipeline { variant: variant.clone(), bindings: reflection.bindings, raw, layout }),
         }

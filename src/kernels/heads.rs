@@ -2,8 +2,8 @@
 //! without a dispatch of their own. Twins: `reference/matmul.rs`, then `reference/rope_kv.rs`.
 //!
 //! The rows of the matrix are [arranged](crate::weights::pack::Arrangement::Heads) so that a lane owns both elements of each pair
-//! that rotates. Heads that are normalised first, biases, and formats that need a binding more go through
-//! [`rope_kv`].
+//! that rotates. Heads that are normalised first or are no whole groups of rows, biases, formats that need a binding more, and the
+//! eight-bit cache go through [`rope_kv`].
 
 use super::{KvDtype, rope_kv};
 use crate::base::DType;

@@ -249,7 +249,8 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
     let gated = Epilogue::ActMul(Activation::Silu);
     let mut add = |dtype: DType, epilogue, batch, tiles: &[u32]| {
         for form in [Form::F32, Form::Int12] {
-            let spec = Spec { dtype, form, normed: form == Form::Int12 && epilogue == gated, epilogue, batch };
+            let normed = form == Form::Int12 && (epilogue == gated || matches!(epilogue, Epilogue::Heads(_)));
+            let spec = Spec { dtype, form, normed, epilogue, batch };
             if form == Form::F32 || dtype.has_whole_codes() {
                 variants.extend(tiles.iter().map(|&tile| variant(&spec, tile, profile)));
             }

@@ -6,8 +6,9 @@
 //! [`check`] has compared it with register tiles when the device was opened. **It has not run on real hardware yet**: no adapter
 //! at hand has matrix units. Tests translate it for Vulkan and Metal and create its pipelines on the device that does nothing.
 
-use super::Form;
+use super::heads::Heads;
 use super::matmul::{self, Batch, Epilogue, MatmulParams, Spec};
+use super::{Form, KvDtype};
 use crate::base::DType;
 use crate::base::rng::philox2x32;
 use crate::error::{Error, Result};
@@ -57,7 +58,12 @@ pub fn variants_for_tests(profile: &Profile) -> Vec<Variant> {
         });
         let samples =
             Spec { dtype, form: Form::F32, normed: false, epilogue: Epilogue::SoftCap, batch: Batch::Samples };
-        variants.extend(rows.chain([samples]).map(|spec| variant(&spec, matrix)));
+        let heads = [KvDtype::F16, KvDtype::F32].map(|kv| Spec {
+            epilogue: Epilogue::Heads(Heads { heads: 9, kv_heads: 3, head_dim: 64, rotary_dim: 64, kv }),
+            batch: Batch::Rows,
+            ..samples
+        });
+        variants.extend(rows.chain([samples]).chain(heads).map(|spec| variant(&spec, matrix)));
     }
     variants
 }

@@ -117,9 +117,9 @@ fn row_pass_lanes(vocab_size: usize, profile: &Profile) -> u32 {
     // Enough that the largest of each are a sample of the likeliest tokens; on software adapters every eight lanes more cost
     // a visit at each barrier.
     let mut lanes = if profile.kind == DeviceKind::Cpu { 128 } else { 256 };
-    // With all searches a row reads the vocabulary up to 26 times, and lavapipe ends all loops of an invocation after 65,535
-    // rounds together, without a word.
-    while vocab_size * 26 / lanes as usize > 55_000 && lanes < profile.max_invocations.min(512) {
+    // With all searches a row reads the vocabulary up to 28 times (ranks of log-probabilities among 2^20 tokens), and lavapipe ends
+    // all loops of an invocation after 65,535 rounds together, without a word.
+    while vocab_size * 28 / lanes as usize > 60_000 && lanes < profile.max_invocations.min(512) {
         lanes *= 2;
     }
     lanes

@@ -171,7 +171,7 @@ impl Scheduler {
             let only_result = sequence.computed == sequence.tokens.len();
             // Nor does it start before it can compute to its last token.
             let entries = self.score_entries(sequence) + self.sample_entries(sequence);
-            let unfit = !sequence.ready || entries > self.logprob_room;
+            let unfit = !sequence.ready || entries > self.logprob_room_for(sequence.urgency);
             if sequence.in_flight > 0 || on_its_way || only_result || unfit {
                 break Stop::Soon;
             }

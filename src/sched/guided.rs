@@ -130,10 +130,13 @@ impl Scheduler {
     }
 
     /// Entries that a row may still take. Rows that decode are planned before prompts, and new ones join all the time: without
-    /// the claim they could leave a prompt too little room for ever.
+    /// the claim they could leave a prompt too little room for ever. A claim that this plan cannot meet any more, because of rows
+    /// that are more urgent, holds nobody up.
     pub(super) fn logprob_room_for(&self, urgency: Urgency) -> u32 {
         match self.logprob_claim {
-            Some(claim) if claim.by < urgency => self.logprob_room.saturating_sub(claim.entries),
+            Some(claim) if claim.by < urgency && claim.entries <= self.logprob_room => {
+                self.logprob_room - claim.entries
+            }
             _ => self.logprob_room,
         }
     }

@@ -49,6 +49,7 @@ Environment:
   OCTAVO_DISABLE    device features to leave unused: f16, int64, subgroups, timestamps, matrix
   OCTAVO_CACHE_DIR  folder for what drivers compile, kept for the next start; empty keeps nothing
   OCTAVO_TUNE=0     use the usual shape of products instead of measuring which is the fastest
+  OCTAVO_SHADER_DIR folder to read WGSL from instead of the copy in the program
   HF_HOME           where models of the hub are kept; HF_HUB_OFFLINE=1 forbids downloads";
 
 /// Runs language models on any GPU: continuous batching, paged KV cache, WGSL kernels.

@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::data::{Source, Spread};
-use super::int12::quantized;
+use super::int12::{quantized, set_squares};
 use super::matrix::upload;
 use super::rig::{Dispatch, Output, Rig, failed};
 use super::{Found, Outcome};
@@ -21,7 +21,8 @@ use crate::weights::tensors::MatrixRef;
 const POSITIONS: usize = 101;
 const BLOCKS: usize = 8;
 
-/// Product, rotation and KV write of `tokens` rows at scattered positions, the second of them finished.
+/// Product, rotation and KV write of `tokens` rows at scattered positions, the second of them finished. Rows in int12 lack the factor
+/// of their norm, as behind the layer before.
 ///
 /// # Errors
 /// A bit differs, or the device failed.
@@ -38,14 +39,21 @@ pub fn heads(rig: &Rig<'_>, dtype: DType, form: Form, heads: Heads, tile: u32, t
     let x = Source::new(42).numbers(tokens.next_multiple_of(8) * columns, Spread::Plain);
     let x = match form {
         Form::F32 => rig.input(&x).map_err(failed)?,
-        Form::Int12 => rig.input(&quantized(&x).1).map_err(failed)?,
+        Form::Int12 => {
+            let (_, mut words) = quantized(&x);
+            let squares: Vec<f32> = (0..x.len() / 32).map(|block| (block % 13) as f32 * 0.7).collect();
+            set_squares(&mut words, &squares);
+            rig.input(&words).map_err(failed)?
+        }
     };
 
     let position = |row: usize| row * 37 % POSITIONS;
     let blocks = source.shuffled(tokens + 2);
     let place = |row: usize| blocks[row] as usize * BLOCK_TOKENS + position(row) % BLOCK_TOKENS;
     let mut rows: Vec<[u32; 4]> = (0..tokens).map(|row| [5, 0, position(row) as u32, place(row) as u32]).collect();
-    rows[1.min(tokens - 1)] = [0, NONE, NONE, NONE];
+    if let Some(second) = rows.get_mut(1) {
+        *second = [0, NONE, NONE, NONE];
+    }
     rows.resize(tokens.next_multiple_of(8), [0, NONE, NONE, NONE]);
     let list = rig.input(&rows).map_err(failed)?;
     let rope = RopeSpec { theta: 1e4, rotary_dim, scaling: RopeScaling::Default };
@@ -68,11 +76,12 @@ pub fn heads(rig: &Rig<'_>, dtype: DType, form: Form, heads: Heads, tile: u32, t
         row_count: width as u32,
         out_stride: width as u32,
         x_stride: (columns / 4) as u32,
+        norm_eps: 1e-5,
         turns_at: rows.len() as u32,
         ..Default::default()
     };
     let params = rig.params(&params).map_err(failed)?;
-    let spec = |epilogue| Spec { dtype, form, normed: false, epilogue, batch: Batch::Rows };
+    let spec = |epilogue| Spec { dtype, form, normed: form == Form::Int12, epilogue, batch: Batch::Rows };
     let grid = matmul::grid(Epilogue::Store, width / 32, tokens, tile, &rig.gpu.profile);
 
     // Apart.

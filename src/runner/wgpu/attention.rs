@@ -94,7 +94,7 @@ impl Attention {
         let plain = whole_norm.is_none() && !attn.qkv_bias && one_format(files, index)?;
         let dtype = loader.loaded(tensors.matrix(R::Query(index))?.dtype);
         let heads = Heads::new(&rope, dtype).filter(|_| plain);
-        let turns_at = attn.rope.map_or(Some(0), |rope| turned.start(rope, loader.binding_limit));
+        let turns_at = turned.start(attn.rope, loader.binding_limit);
         let projections = match heads.zip(turns_at) {
             Some((heads, turns_at)) => {
                 Projections::Fused(load_heads(loader, files, index, heads, turns_at, residual.normed())?)

@@ -76,6 +76,15 @@ pub struct WgpuRunner {
     gpu: Gpu,
 }
 
+impl Drop for WgpuRunner {
+    /// Keeps what was compiled since the start for the next one.
+    fn drop(&mut self) {
+        if self.gpu.check().is_ok() {
+            self.gpu.registry.save();
+        }
+    }
+}
+
 /// One sequence that decodes within its first attention chunk; recorded at warm-up.
 const SINGLE: Bucket = Bucket { rows: 1, decode: 1, tiles: 0, samples: 1, chunks: 1, logprobs: false };
 

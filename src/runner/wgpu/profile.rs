@@ -7,7 +7,7 @@
 
 use super::WgpuRunner;
 use super::work::{StepShape, Work, work};
-use crate::base::{BlockId, Epoch, SeqId, SlotId};
+use crate::base::{BLOCK_TOKENS, BlockId, Epoch, SeqId, SlotId};
 use crate::error::Result;
 use crate::gpu::memory::Slice;
 use crate::gpu::{Bundle, Dispatch, Variant};
@@ -109,10 +109,13 @@ impl WgpuRunner {
     pub fn fit(&self, workload: Workload) -> Workload {
         let geometry = &self.sizes.geometry;
         match workload {
-            Workload::Decode { rows, context } => Workload::Decode {
-                rows: rows.clamp(1, geometry.max_slots),
-                context: context.min(geometry.max_context.saturating_sub(ROOM)),
-            },
+            Workload::Decode { rows, context } => {
+                let rows = rows.clamp(1, geometry.max_slots);
+                // A block to spare each.
+                let memory = (self.sizes.block_count / rows).saturating_sub(1) * BLOCK_TOKENS;
+                let most = geometry.max_context.min(memory).saturating_sub(ROOM);
+                Workload::Decode { rows, context: context.min(most) }
+            }
             Workload::Prompt { tokens } => {
                 Workload::Prompt { tokens: tokens.clamp(1, geometry.max_rows.min(geometry.max_context)) }
             }
@@ -126,8 +129,14 @@ impl WgpuRunner {
     pub fn step_times(&mut self, workload: Workload, repeats: usize) -> Result<Vec<Duration>> {
         let step = self.prepare(workload)?;
         self.gpu.times(&step.bundle, 1)?;
-        self.reset(&step)?;
-        self.gpu.times(&step.bundle, repeats)
+        let mut times = Vec::with_capacity(repeats);
+        // Each step moves its sequences on, which have room for so many.
+        while times.len() < repeats.max(1) {
+            self.reset(&step)?;
+            times.extend(self.gpu.times(&step.bundle, (repeats - times.len()).clamp(1, ROOM))?);
+        }
+        times.sort();
+        Ok(times)
     }
 
     /// A step by kernels, by the better of two methods.
@@ -225,7 +234,7 @@ impl WgpuRunner {
 
     fn median(&self, step: &Prepared, bundle: &Bundle, repeats: usize) -> Result<Duration> {
         self.reset(step)?;
-        let times = self.gpu.times(bundle, repeats)?;
+        let times = self.gpu.times(bundle, repeats.min(ROOM))?;
         Ok(times[times.len() / 2])
     }
 

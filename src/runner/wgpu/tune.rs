@@ -22,6 +22,8 @@ const GAIN: f64 = 0.05;
 const REPEATS: usize = 5;
 /// Decoding sequences of the steps that are compared: one for each register tile.
 const COMPARED_ROWS: [usize; 4] = [1, 2, 4, 8];
+/// KV blocks of each.
+const BLOCKS_EACH: usize = 4;
 /// Prompt tokens of one more: several whole tiles and a part of one.
 const COMPARED_TOKENS: usize = 27;
 
@@ -201,7 +203,9 @@ impl WgpuRunner {
         let (tokens, step) = self.prepare_scored(tokens)?;
         let mut results = vec![self.bits_of(&step, tokens)?];
         let (slots, logit_rows) = (self.sizes.geometry.max_slots, self.sizes.logit_rows);
-        for rows in COMPARED_ROWS.into_iter().filter(|rows| *rows <= slots.min(logit_rows)) {
+        // Sequences that shared a block would write over each other.
+        let most = slots.min(logit_rows).min(self.sizes.block_count / BLOCKS_EACH);
+        for rows in COMPARED_ROWS.into_iter().filter(|rows| *rows <= most) {
             let step = self.prepare(Workload::Decode { rows, context: 0 })?;
             results.push(self.bits_of(&step, rows)?);
         }

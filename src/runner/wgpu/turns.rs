@@ -49,8 +49,10 @@ impl TurnedRows {
     }
 
     /// Where table `index` begins, in vectors of four from the first row; `None` if no binding holds all of them.
-    pub(super) fn start(&self, index: usize, binding_limit: u64) -> Option<u32> {
+    /// For no table it is 0.
+    pub(super) fn start(&self, index: Option<usize>, binding_limit: u64) -> Option<u32> {
+        let table = index.map_or(&self.rows, |index| &self.tables[index]);
         let fits = self.whole.bytes <= binding_limit;
-        fits.then(|| ((self.tables[index].offset - self.rows.offset) / ROW_BYTES) as u32)
+        fits.then(|| ((table.offset - self.rows.offset) / ROW_BYTES) as u32)
     }
 }

@@ -6,7 +6,7 @@
 use super::WgpuRunner;
 use crate::base::{KV_CHUNK, ceil_div};
 use crate::config::{LoadProgress, LoadStage, WarmUp};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::gpu::{Bundle, Variant};
 use crate::layout::{Bucket, Geometry};
 use crate::runner::Prepared;
@@ -123,7 +123,16 @@ impl WgpuRunner {
         }
         while let Some(bucket) = self.preparation.waiting.front().copied() {
             // A request may have wanted it meanwhile.
-            let piece_done = !self.bundles.contains_key(&bucket) && self.prepare_bucket(&bucket)?;
+            let piece_done = !self.bundles.contains_key(&bucket)
+                && match self.prepare_bucket(&bucket) {
+                    Ok(done) => done,
+                    Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
+                    // Perhaps nobody ever wants it; who does is told.
+                    Err(error) => {
+                        log::warn!("steps of {} rows cannot be prepared: {error}", bucket.rows);
+                        false
+                    }
+                };
             if piece_done {
                 break;
             }
@@ -175,7 +184,7 @@ fn decode(rows: usize, chunks: usize) -> Bucket {
     Bucket { rows, decode: rows, tiles: 0, samples: rows, chunks, logprobs: false }
 }
 
-/// `first`, twice as much, and so on, and `most` at last.
+/// `first`, twice as much, and so on, and `most` at last; nothing if that is so small that not even half of `first` is below it.
 fn doublings(first: usize, most: usize) -> impl Iterator<Item = usize> {
     let doubled = std::iter::successors(Some(first), |count| count.checked_mul(2));
     doubled.take_while(move |count| *count < 2 * most).map(move |count| count.min(most))
@@ -224,7 +233,7 @@ mod tests {
         assert_eq!(doublings(8, 8).collect::<Vec<_>>(), [8]);
         assert_eq!(doublings(8, 100).collect::<Vec<_>>(), [8, 16, 32, 64, 100]);
         assert_eq!(doublings(1, 1).collect::<Vec<_>>(), [1]);
-        // Fewer than the first: the most.
+        // Fewer than the first: none.
         assert_eq!(doublings(16, 5).collect::<Vec<_>>(), Vec::<usize>::new());
     }
 
