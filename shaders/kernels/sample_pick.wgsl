@@ -114,7 +114,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         atomicOr(&any_bad, 1u);
     }
     workgroupBarrier();
-    var token = atomicLoad(&first_token);
+    let likeliest = atomicLoad(&first_token);
+    var token = likeliest;
     var path = LARGEST;
     var key = sortable(row.largest);
     if atomicLoad(&any_bad) != 0u {
@@ -123,7 +124,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     } else if scored {
         token = entry.z;
         path = GIVEN;
-    } else if token == NONE {
+    } else if likeliest == NONE {
         token = NOTHING_ALLOWED;
         path = GIVEN;
     } else if draws {

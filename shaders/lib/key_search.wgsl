@@ -14,6 +14,7 @@ const LOW_WORD: f32 = 4294967296.0;
 var<workgroup> bin_high: array<atomic<u32>, BINS>;
 var<workgroup> bin_low: array<atomic<u32>, BINS>;
 var<workgroup> bin_found: u32;
+var<workgroup> searched: vec2<u32>;
 
 fn add_mass(bin: u32, mass: f32) {
     let scaled = mass * ONE;
@@ -73,8 +74,13 @@ fn fill_bins(row: Row, first: u32, last: u32, shift: u32, by: u32, lane: u32) {
 // The largest key from `low` to `high`, which no token exceeds, that enough of the tokens from `low` on reach: `wanted` of them, or
 // so many that they have the share `wanted` of the mass. If there are not so many, `low`.
 fn key_reached_by(row: Row, low: u32, high: u32, by: u32, wanted: f32, lane: u32) -> u32 {
-    var first = low;
-    var last = high;
+    // All lanes give the same; a uniform load says so to whoever checks that barriers are met by all.
+    if lane == 0u {
+        searched = vec2(low, high);
+    }
+    let bounds = workgroupUniformLoad(&searched);
+    var first = bounds.x;
+    var last = bounds.y;
     var shift = 0u;
     while ((last - first) >> shift) >= BINS {
         shift += 1u;
@@ -104,8 +110,7 @@ fn key_reached_by(row: Row, low: u32, high: u32, by: u32, wanted: f32, lane: u32
             }
             bin_found = bin;
         }
-        workgroupBarrier();
-        first += bin_found << shift;
+        first += workgroupUniformLoad(&bin_found) << shift;
         last = first + min(last - first, (1u << shift) - 1u);
         shift -= min(shift, BIN_BITS);
     }

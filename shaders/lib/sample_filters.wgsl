@@ -144,8 +144,13 @@ fn decide(state: SeqState, min_p_bound: u32, candidates: Candidates, total: f32,
 
 // The same by search over all tokens.
 fn searched_threshold(row: Row, state: SeqState, min_p_bound: u32, lane: u32) -> u32 {
-    let highest = sortable(row.largest);
-    var lowest = min_p_bound;
+    // See key_reached_by.
+    if lane == 0u {
+        searched = vec2(min_p_bound, sortable(row.largest));
+    }
+    let bounds = workgroupUniformLoad(&searched);
+    let highest = bounds.y;
+    var lowest = bounds.x;
     if state.top_k > 0u && state.top_k < params.vocab_size {
         // Ties with the last of them stay.
         lowest = key_reached_by(row, lowest, highest, BY_NUMBER, f32(state.top_k), lane);
